@@ -4,7 +4,7 @@ use super::prelude::*;
 use crate::{
     answer::{
         coverage::predicted_time,
-        workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
+        workload::{FORWARD_ANCHOR, MAX_TIME, PredictedTime, read_passes_of_kernels, read_predicted_time},
     },
     kernel::Nanos,
     profile::{DiscoveredProfiles, ProfileFile},
@@ -94,6 +94,12 @@ impl M6Options {
 pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
     let kernels = options.kernels.names()?;
     let predicted = options.predict(&kernels)?;
+    if predicted.compute.max(predicted.communication).0 > MAX_TIME {
+        return Err(CommandError::bad_input(
+            "the predicted times add up to more than ten years",
+            "correct the counts of the workload, or the durations of the trace",
+        ));
+    }
     let DiscoveredProfiles { files, .. } = ProfileFile::find_all(&options.profiles)?;
     let anchor = (!options.whole).then_some(options.anchor.as_str());
     let mut passes = Vec::new();

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::{Case, CaseAttributes, DataKind, Dims, Dtype, KernelName, Slot, Tensor};
+use super::{Case, CaseAttributes, DataKind, Dims, Dtype, KernelName, Nanos, Slot, Tensor};
 use crate::base::{
     shell_argument::quoted_argument,
     yaml::{self, YamlError},
@@ -305,7 +305,7 @@ impl CommNetwork {
             let is_share = efficiency > 0.0 && efficiency <= 1.0;
             let values = [
                 ("gb_per_s", gb_per_s, gb_per_s > 0.0, "above 0"),
-                ("latency_us", latency_us, latency_us >= 0.0, "at least 0"),
+                ("latency_us", latency_us, (0.0..=Nanos::MAX_KERNEL.micros()).contains(&latency_us), "from 0 to an hour"),
                 ("efficiency", efficiency, is_share, "above 0 and at most 1"),
             ];
             let mut faulty =

@@ -7,7 +7,7 @@ use crate::{
     answer::{
         lookup::{OpQuery, QueryTensor},
         op_mapping::{CompositePart, MappedOperator},
-        workload::{DurationKind, Workload, WorkloadQuestion, tensor_bytes},
+        workload::{DurationKind, MAX_TIME, Workload, WorkloadQuestion, tensor_bytes},
     },
     kernel::{
         Dtype, KernelName, Nanos, TensorFormat,
@@ -58,7 +58,7 @@ impl CoverageAnalyzer<'_> {
             None => self.seconds_of_query(&question.query, device)?,
         };
         let all = one * question.count as f64;
-        Some(Nanos::from_seconds(all)).filter(|time| time.0 >= 0)
+        Some(Nanos::from_seconds(all)).filter(|time| (0..=MAX_TIME).contains(&time.0))
     }
 
     /// Returns the time of the kernels of a query; for a composite, the sum over its parts. Collectives have no such

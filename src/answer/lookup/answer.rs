@@ -132,6 +132,9 @@ pub enum MissReason {
     #[strum(serialize = "hf32_mismatch")]
     Hf32Mismatch,
     NotMeasured,
+    /// The rows, models or factors give a time that no kernel takes.
+    #[strum(to_string = "latency_out_of_range: more than an hour")]
+    LatencyOutOfRange,
     /// A cell of the row in this line is no duration of a kernel.
     #[strum(to_string = "wrong_duration: a cell of line {0} is no duration; `npubench db check` names it")]
     WrongDuration(u32),

@@ -19,7 +19,7 @@ use crate::{
     answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
     base::command_error::CommandError,
     database::{Database, DatabaseError, KernelCsv, TableCases, columns, row_cases::signature_cells},
-    kernel::{AttentionCase, Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
+    kernel::{AttentionCase, Case, EP_SIZE, KernelName, Nanos, Slot, WORLD_SIZE},
 };
 
 #[derive(Debug)]
@@ -104,6 +104,16 @@ impl LookupEngine {
     }
 
     pub fn lookup(&self, query: &OpQuery) -> LookupResult {
+        let answer = self.find_answer(query)?;
+        match answer.latency {
+            Some(Micros(latency)) if !(0.0..=Nanos::MAX_KERNEL.micros()).contains(&latency) => {
+                Ok(LookupAnswer::missed(MissReason::LatencyOutOfRange))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    fn find_answer(&self, query: &OpQuery) -> LookupResult {
         let Some(operator) = self.mapping.operator(&query.op) else {
             return match KernelName::new(&query.op) {
                 Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {

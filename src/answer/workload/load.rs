@@ -29,7 +29,7 @@ const START: u64 = 1 << 16;
 const MAX_BYTES: u64 = 1 << 30;
 const MAX_INVOCATIONS: u64 = 1 << 52;
 /// Maximum nanoseconds of a workload: ten years.
-const MAX_TIME: i64 = 320_000_000_000_000_000;
+pub(crate) const MAX_TIME: i64 = 320_000_000_000_000_000;
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
 const KINDS: &str = "give kernel_details.csv or op_summary_*.csv of a run or its folder, an inventory or a chrome trace of a \
