@@ -48,20 +48,13 @@ pub(crate) fn shown_data(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let own = if output_has_colors() { TextStyle::sequences() } else { Vec::new() };
-    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some(at) = rest.find(is_harmful) {
-        shown.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let sequence = own.iter().find(|sequence| rest.starts_with(sequence.as_str()));
-        let length =
-            sequence.map(String::len).or(rest.chars().next().map(char::len_utf8)).unwrap_or_default();
-        match sequence {
-            Some(sequence) => shown.push_str(sequence),
-            None => shown.push_str(&printable(&rest[..length])),
-        }
-        rest = &rest[length..];
-    }
-    (shown + rest).into()
+    let mut parts = text.split('\u{1b}');
+    let first = printable(parts.next().unwrap_or_default()).into_owned();
+    let shown = parts.fold(first, |shown, part| {
+        let is_own = own.iter().any(|sequence| part.starts_with(&sequence[1..]));
+        shown + if is_own { "\u{1b}" } else { "\\x1b" } + &printable(part)
+    });
+    shown.into()
 }
 
 /// Prints data to standard output. A closed pipe is not an error; any other failure is reported once and remembered.

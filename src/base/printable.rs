@@ -63,14 +63,13 @@ pub(crate) fn short_message(message: &str, max_quoted: usize) -> Cow<'_, str> {
     if message.len() <= max_quoted {
         return message.into();
     }
-    let start = message.char_indices().nth(MAX_MESSAGE);
     let parts = message.split('`').enumerate();
     let parts = parts
         .map(|(index, part)| if index % 2 == 1 { without_middle(part, max_quoted) } else { part.into() });
     let text = parts.collect::<Vec<_>>().join("`");
     let lines: Vec<_> = text.split('\n').map(|line| without_middle(line, MAX_LINE)).collect();
     let text = lines.join("\n");
-    match start.and_then(|_| text.char_indices().nth(MAX_MESSAGE)) {
+    match text.char_indices().nth(MAX_MESSAGE) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
     }

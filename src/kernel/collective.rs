@@ -758,7 +758,7 @@ mod tests {
         for (old, new, expected) in [
             ("gb_per_s: 25", "gb_per_s: 0", "3:28: `gb_per_s` is 0, expected a number above 0"),
             ("gb_per_s: 25", "gb_per_s: -.inf", "0:0: `gb_per_s` is -inf, expected a number above 0"),
-            ("latency_us: 1.5", "latency_us: -1", "3:44: `latency_us` is -1, expected a number at least 0"),
+            ("latency_us: 1.5", "latency_us: -1", "3:44: `latency_us` is -1, expected a number from 0 to an hour"),
             (
                 "efficiency: 0.7}\n  - {kind: full",
                 "efficiency: 70}\n  - {kind: full",
