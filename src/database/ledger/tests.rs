@@ -354,9 +354,9 @@ fn damaged_launch_lists_are_found() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ledger.db");
-    ledger_with_launches(&path, &[vec![7, 9_000_000_000_000_000]]);
+    ledger_with_launches(&path, &[vec![7, 0]]);
     let problem = Ledger::find_damage(&path).expect("read").expect("damage");
-    assert!(problem.contains("9e12 us, which is no duration of a kernel"), "{problem}");
+    assert!(problem.contains("0e0 us, which is no duration of a kernel"), "{problem}");
 }
 
 /// A copy has every row. A ledger with an unreadable page keeps its last copy.
