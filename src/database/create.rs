@@ -161,7 +161,9 @@ mod tests {
         use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
         for kind in [DataKind::Npu, DataKind::Rehearsal] {
             assert!(check_new_folder(Path::new("/data/night run (2)/db-1"), kind).is_ok());
-            for wrong in ["/data/a|b", "/data/$HOME", "/data/a;b", "/data/a\nb", "/data/it's", "/data/\u{202e}"] {
+            for wrong in
+                ["/data/a|b", "/data/$HOME", "/data/a;b", "/data/a\nb", "/data/it's", "/data/\u{202e}"]
+            {
                 assert!(check_new_folder(Path::new(wrong), kind).is_err(), "{wrong}");
             }
             let error = check_path(Path::new(OsStr::from_bytes(b"/data/$a\xff")), kind).expect_err("both");

@@ -103,7 +103,8 @@ impl TableStems {
 
     fn stem_of(&mut self, folder: &Path, kernel: &KernelName) -> String {
         // A folder that cannot be listed cannot be written either, which is reported at the write.
-        let changed = fs::metadata(folder).and_then(|folder| folder.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let changed =
+            fs::metadata(folder).and_then(|folder| folder.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         if self.there.as_ref().is_none_or(|(listed, _)| *listed != changed) {
             let mut there = StemsByLowerCase::new();
             for name in file_names(folder).unwrap_or_default() {

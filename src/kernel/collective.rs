@@ -305,7 +305,12 @@ impl CommNetwork {
             let is_share = efficiency > 0.0 && efficiency <= 1.0;
             let values = [
                 ("gb_per_s", gb_per_s, gb_per_s > 0.0, "above 0"),
-                ("latency_us", latency_us, (0.0..=Nanos::MAX_KERNEL.micros()).contains(&latency_us), "from 0 to an hour"),
+                (
+                    "latency_us",
+                    latency_us,
+                    (0.0..=Nanos::MAX_KERNEL.micros()).contains(&latency_us),
+                    "from 0 to an hour",
+                ),
                 ("efficiency", efficiency, is_share, "above 0 and at most 1"),
             ];
             let mut faulty =
@@ -758,7 +763,11 @@ mod tests {
         for (old, new, expected) in [
             ("gb_per_s: 25", "gb_per_s: 0", "3:28: `gb_per_s` is 0, expected a number above 0"),
             ("gb_per_s: 25", "gb_per_s: -.inf", "0:0: `gb_per_s` is -inf, expected a number above 0"),
-            ("latency_us: 1.5", "latency_us: -1", "3:44: `latency_us` is -1, expected a number from 0 to an hour"),
+            (
+                "latency_us: 1.5",
+                "latency_us: -1",
+                "3:44: `latency_us` is -1, expected a number from 0 to an hour",
+            ),
             (
                 "efficiency: 0.7}\n  - {kind: full",
                 "efficiency: 70}\n  - {kind: full",

@@ -42,7 +42,9 @@ impl KernelName {
             return Err(KernelNameError(format!("the kernel name {text:?} has control characters")));
         }
         if text.starts_with(['=', '+', '-', '@']) {
-            return Err(KernelNameError(format!("the kernel name {text:?} begins as a formula of a spreadsheet")));
+            return Err(KernelNameError(format!(
+                "the kernel name {text:?} begins as a formula of a spreadsheet"
+            )));
         }
         if encode_stem(text.bytes()).len() < MAX_STEM {
             return Ok(Self(text.to_owned()));

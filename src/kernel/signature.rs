@@ -292,7 +292,9 @@ impl SignatureCells<'_> {
         let dtype_slots: Vec<&str> = list(dtypes);
         let format_slots: Vec<&str> = list(absent_to_empty(self.formats.trim()));
         for (noun, names) in [("type", &dtype_slots), ("format", &format_slots)] {
-            if let Some(wrong) = names.iter().find(|name| !matches!(**name, "" | "N/A") && !is_vendor_name(name)) {
+            if let Some(wrong) =
+                names.iter().find(|name| !matches!(**name, "" | "N/A") && !is_vendor_name(name))
+            {
                 return Err(format!("`{}` is no name of a {noun}", printable_cell(wrong)));
             }
         }
@@ -600,7 +602,9 @@ mod tests {
 
     #[test]
     fn types_and_formats_are_names() {
-        for [dtype, format] in [["=1+1", "ND"], ["FLOAT", "=cmd|' /C calc'!A0"], ["-2", "ND"], ["A\u{202e}", "ND"]] {
+        for [dtype, format] in
+            [["=1+1", "ND"], ["FLOAT", "=cmd|' /C calc'!A0"], ["-2", "ND"], ["A\u{202e}", "ND"]]
+        {
             assert!(parse("2", dtype, format).is_err(), "{dtype} {format}");
         }
         assert!(parse("2;3", "torch.bfloat16;DT_BF16", "FRACTAL_NZ;FORMAT_ND").is_ok());

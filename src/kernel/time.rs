@@ -221,7 +221,10 @@ mod tests {
     #[test]
     fn durations_of_kernels_have_limits() {
         let read = |cell: &str| parse_kernel_micros(cell.as_bytes());
-        assert_eq!([read("N/A"), read(" "), read("0.001"), read(" 2.5e3 ")], [Ok(None), Ok(None), Ok(Some(0.001)), Ok(Some(2500.0))]);
+        assert_eq!(
+            [read("N/A"), read(" "), read("0.001"), read(" 2.5e3 ")],
+            [Ok(None), Ok(None), Ok(Some(0.001)), Ok(Some(2500.0))]
+        );
         assert_eq!(read("3600000000"), Ok(Some(3.6e9)));
         for wrong in ["1e308", "3600000000.1", "inf", "NaN", "-1", "0.0009", "5us", "1e-300", "\u{663}"] {
             assert_eq!(read(wrong), Err(NoKernelDuration), "{wrong}");

@@ -125,9 +125,7 @@ impl RunNumbers {
         let index = |name: Option<&str>| name.and_then(|name| table.column_index(name)).unwrap_or(usize::MAX);
         table.for_each_cells(&names.map(index).collect::<Vec<_>>(), |_, cells| {
             let text = |column: usize| std::str::from_utf8(cells[column]).unwrap_or_default().trim();
-            let number = |column: usize| {
-                parse_kernel_micros(text(column).as_bytes()).ok().flatten()
-            };
+            let number = |column: usize| parse_kernel_micros(text(column).as_bytes()).ok().flatten();
             let case = CaseId::from_stored(text(0));
             if !cases.contains(&case) {
                 return;

@@ -398,7 +398,10 @@ mod tests {
         shown.facts.cube_cores = Some(20);
         shown.facts.vector_cores = Some(40);
         let error = given("ATLAS_800_A3_752T_128G_DIE", &shown).expect_err("others have 20 cores");
-        assert!(error.contains("20 cube cores, 40 vector cores") && error.contains("24 cube cores, 48 vector cores, 1850"));
+        assert!(
+            error.contains("20 cube cores, 40 vector cores")
+                && error.contains("24 cube cores, 48 vector cores, 1850")
+        );
         let rehearsed = choose(DataKind::Rehearsal, Some("ATLAS_800_A3_752T_128G_DIE"), &shown, None);
         assert!(rehearsed.is_ok(), "it may assume a device");
         shown.facts.cube_cores = Some(16);

@@ -40,8 +40,8 @@ use crate::{
             npu_smi::{NpuChip, NpuSmiInfo},
         },
         device_choice::{
-            ProgramEnvironment, RehearsedDurations, adapt_to_host, lease_folder,
-            lease_free_devices, program_environment,
+            ProgramEnvironment, RehearsedDurations, adapt_to_host, lease_folder, lease_free_devices,
+            program_environment,
         },
         engine::{self, CollectionSettings, ResumedRun, SweepNodes},
         events::{EventSink, RunEnd, RunEvent, RunScreen},

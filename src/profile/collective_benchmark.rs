@@ -225,7 +225,8 @@ impl CollectiveBenchmark {
                 0 => {}
                 _ if is_valid => lines.push(line),
                 _ => {
-                    let problem = format!("the time of {bytes} bytes is {micros:e} us, expected 0.001 us to an hour");
+                    let problem =
+                        format!("the time of {bytes} bytes is {micros:e} us, expected 0.001 us to an hour");
                     return Err(place.error(problem));
                 }
             }

@@ -291,7 +291,13 @@ fn check_units(record: &KernelRecord<'_>) -> Result<(), ProfileError> {
     for (column, cell) in [("OP State", record.state), ("Accelerator Core", record.core)] {
         let text = std::str::from_utf8(cell).unwrap_or("\0").trim();
         if !matches!(text, "" | "N/A") && !is_vendor_name(text) {
-            return Err(ProfileError::bad_cell(record.file, record.place, column, cell, "is no name".to_owned()));
+            return Err(ProfileError::bad_cell(
+                record.file,
+                record.place,
+                column,
+                cell,
+                "is no name".to_owned(),
+            ));
         }
     }
     Ok(())

@@ -133,7 +133,9 @@ fn profile_gives_the_device_of_a_new_database() {
     info("5", 20, 1800);
     let before = context.snapshot("db");
     let ran = context.run_without_device(&["ingest", root, "--db", "db"]).ended(3);
-    ran.err_has("not of `ASCEND_950PR` with 32 cube cores, 64 vector cores, 1650 MHz, the device of `ROOT/db`");
+    ran.err_has(
+        "not of `ASCEND_950PR` with 32 cube cores, 64 vector cores, 1650 MHz, the device of `ROOT/db`",
+    );
     ran.err_has("correct `device` in its database.yaml");
     assert_eq!(context.snapshot("db"), before);
     // Several devices have 20 cores and 1800 MHz; the host decides between them.

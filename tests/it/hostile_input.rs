@@ -120,7 +120,8 @@ fn control_characters_of_others_do_not_reach_the_terminal() {
         context.write(&format!("{at}.csv"), &profile(&[record]));
     }
     context.write(&format!("{EVIL}.csv"), "no table");
-    context.write("list.yaml", &format!("name: \"{}\"\nquestions:\n- {{op: \"\\e[31m\"}}\n", r"\e[31m\u202e"));
+    context
+        .write("list.yaml", &format!("name: \"{}\"\nquestions:\n- {{op: \"\\e[31m\"}}\n", r"\e[31m\u202e"));
     context.write("key.yaml", "\"\\e]0;t\\a\": 1\n");
     let file = format!("{EVIL}.csv");
     for arguments in [

@@ -310,7 +310,9 @@ impl CoverageAnalyzer<'_> {
         if self.has_inputs_of_operator(op, part) {
             let (closing, case) = self.closing_by_case(answer, &own);
             return match reason {
-                Some(reason) if reason.lacks_duration() && case.is_some() => (GapClosing::ExistingRow { kernel }, case),
+                Some(reason) if reason.lacks_duration() && case.is_some() => {
+                    (GapClosing::ExistingRow { kernel }, case)
+                }
                 _ => (closing, case),
             };
         }

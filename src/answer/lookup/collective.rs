@@ -247,7 +247,8 @@ impl CollectiveTable {
         let overheads = CollectiveOverhead::load(kernel, folder)?;
         let mut missing = vec![MESSAGE_BYTES, NUM_DEVICES];
         missing.retain(|name| table.column_index(name).is_none());
-        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing, overheads, wrong_line: None };
+        let mut found =
+            Self { kernel: kernel.clone(), rows: Vec::new(), missing, overheads, wrong_line: None };
         if !found.missing.is_empty() {
             return Ok(Some(found));
         }
@@ -318,7 +319,9 @@ impl CollectiveTable {
         }
         let (lower, upper) = match neighbouring_sizes(&rows, message) {
             Ok(sizes) => sizes,
-            Err(reason) => return LookupAnswer::missed(self.wrong_line.map_or(reason, MissReason::WrongDuration)),
+            Err(reason) => {
+                return LookupAnswer::missed(self.wrong_line.map_or(reason, MissReason::WrongDuration));
+            }
         };
         let [low, high] = [lower, upper].map(|bytes| median_row(&rows, bytes));
         let is_exact = lower == upper;

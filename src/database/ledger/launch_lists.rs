@@ -105,7 +105,8 @@ pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<V
         let launches = read_launches(row, 0)?;
         let verdict: Option<String> = row.get(5)?;
         let counts = verdict.is_some_and(|verdict| verdict.parse().is_ok_and(Verdict::has_samples));
-        let wrong = launches.iter().find(|launch| launch.is_accepted && !launch.duration.is_kernel_duration());
+        let wrong =
+            launches.iter().find(|launch| launch.is_accepted && !launch.duration.is_kernel_duration());
         match wrong.filter(|_| counts) {
             Some(Launch { duration, .. }) => {
                 Err(unreadable(3, format!("{:e} us, which {NoKernelDuration}", duration.micros())))

@@ -26,7 +26,8 @@ use crate::{
         zero_placeholders::ZeroFilled,
     },
     kernel::{
-        CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Tensor, TensorFormat, Verdict, parse_kernel_micros,
+        CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Tensor, TensorFormat, Verdict,
+        parse_kernel_micros,
     },
 };
 

@@ -117,9 +117,7 @@ impl SweepTable {
                 let cell = index.and_then(|index| cells.get(index)).unwrap_or_default();
                 std::str::from_utf8(cell).unwrap_or_default().trim()
             };
-            let micros = |index: Option<usize>| {
-                parse_kernel_micros(text(index).as_bytes()).ok().flatten()
-            };
+            let micros = |index: Option<usize>| parse_kernel_micros(text(index).as_bytes()).ok().flatten();
             let verdict = text(verdict).parse::<Verdict>().ok();
             let Some(duration) = micros(duration).filter(|_| !verdict.is_some_and(Verdict::refutes_replay))
             else {

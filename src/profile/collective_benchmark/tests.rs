@@ -96,7 +96,10 @@ fn odd_outputs_are_errors_with_their_line() {
         (&hccl("8192 | 764.55\n"), "out.txt:3: 2 cells between `|`, expected 4"),
         (&hccl("8192 | fast | 0.01 | success\n"), "out.txt:3: `fast` in column `aveg_time` is no number"),
         (&hccl("-1 | 1 | 0.01 | success\n"), "`-1` in column `data_size` is no number"),
-        (&hccl("8192 | 0 | 0.01 | success\n"), "the time of 8192 bytes is 0e0 us, expected 0.001 us to an hour"),
+        (
+            &hccl("8192 | 0 | 0.01 | success\n"),
+            "the time of 8192 bytes is 0e0 us, expected 0.001 us to an hour",
+        ),
         (&hccl("8192 | nan | 0.01 | success\n"), "expected 0.001 us to an hour"),
         (&hccl("8192 | 1e308 | 0.01 | success\n"), "is 1e308 us, expected 0.001 us to an hour"),
         (&hccl("8192 | 1 | 0.01 | maybe\n"), "`maybe` in column `check_result`"),
