@@ -2,14 +2,14 @@
 
 use super::{comm::CommCommand, prelude::*};
 use crate::{
-    kernel::render::SlurmJob,
+    kernel::render::{SlurmJob, SlurmSweep},
     measure::fleet::{render_slurm_sweep, submit_script},
 };
 
 /// Submits a sweep of collectives over several nodes
 ///
 /// The job starts `npubench comm run` once on each node with srun; torchrun connects the ranks of all nodes. Options of
-/// `npubench comm run` follow behind `--`. Near the time limit the running collection ends, and the job is queued again; started again, it
+/// `npubench comm run` follow behind `--`; without `--shared` or a secret, the nodes share a folder beside the log of the job. Near the time limit the running collection ends, and the job is queued again; started again, it
 /// measures what is missing. The script is a template (`slurm_comm.sh.hbs`).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -53,12 +53,9 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
     };
     options.job.require_devices(parsed.devices.is_some())?;
     let arguments: Vec<String> = ["--db".to_owned(), db].into_iter().chain(words).collect();
-    let script = render_slurm_sweep(
-        &options.common.assets.load()?,
-        &options.job.with_program()?,
-        options.nodes,
-        &arguments,
-    )?;
+    let sweep =
+        SlurmSweep { nodes: options.nodes, has_meeting: parsed.nodes.have_meeting(), arguments: &arguments };
+    let script = render_slurm_sweep(&options.common.assets.load()?, &options.job.with_program()?, &sweep)?;
     if options.dry_run {
         print_data(&script);
         return Ok(ExitStatus::Done);

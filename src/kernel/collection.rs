@@ -55,6 +55,11 @@ impl ProfilerSettings {
     }
 }
 
+/// Returns true for an id of a run as npubench creates them, which is safe in paths and scripts. The longest has 60 characters.
+pub(crate) fn is_run_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
 /// Kind of a database, a run and their numbers, which never changes; no command mixes the two.
 #[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -35,7 +35,7 @@ pub use case::{Case, CaseId, IdentifiedCase, MemoryFootprint, default_memory_bud
 pub(crate) use case::{CaseMap, CaseSet, short_hash};
 pub use cause::{Cause, Reason};
 pub use collection::{AicMetrics, CacheState, CollectionPurpose, DataKind, ProfilerSettings};
-pub(crate) use collection::{CollectionEnd, ControlKernel, ControlReading};
+pub(crate) use collection::{CollectionEnd, ControlKernel, ControlReading, is_run_id};
 pub use collective::{CollectiveCase, CollectiveKind, PartWeights};
 pub(crate) use collective::{
     CommandSizes, SweepCommand, earlier_hccl_environment, hccl_environment, hccl_variables,

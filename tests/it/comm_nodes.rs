@@ -29,11 +29,15 @@ const NODES: [&str; 5] = ["0-1", "--master-addr", "127.0.0.1", "--nnodes", "2"];
 /// Two ranks on node 0, one on node 1.
 const SMALL: [&str; 8] = ["--ranks", "3", "--tiers", "0", "--ops", "all_reduce", "--sizes", "1K,4K,64K"];
 
-/// Two nodes with a folder and a port of their own.
+/// Two nodes with a folder and ports of their own.
 struct Nodes {
     context: Context,
     port: u16,
+    /// The secret of each node; they meet in a folder without one.
+    secrets: Option<[&'static str; 2]>,
 }
+
+const SECRET: &str = "a secret of all nodes";
 
 /// Returns a port that is free together with the following one. No outgoing connection takes one of them before it is
 /// used: they are below the range from which Linux chooses (`ip_local_port_range`, from 32768).
@@ -50,12 +54,17 @@ fn free_ports() -> u16 {
 
 impl Nodes {
     fn new() -> Self {
-        let nodes = Self { context: Context::new(), port: free_ports() };
+        let nodes = Self { context: Context::new(), port: free_ports(), secrets: None };
+        fs::create_dir(nodes.context.path("shared")).expect("created");
         for (node, clock) in [(0, 0.0), (1, -3.5)] {
             nodes.set_faults(node, clock, "");
             fs::create_dir(nodes.context.path(&format!("tmp{node}"))).expect("created");
         }
         nodes
+    }
+
+    fn with_secret() -> Self {
+        Self { secrets: Some([SECRET; 2]), ..Self::new() }
     }
 
     fn set_faults(&self, node: usize, clock: f64, faults: &str) {
@@ -77,6 +86,10 @@ impl Nodes {
             .arg(faults)
             // Processes of a collection work below it.
             .env("TMPDIR", self.context.path(&format!("tmp{node}")));
+        match self.secrets {
+            Some(secrets) => command.env("NPUBENCH_SECRET", secrets[node]),
+            None => command.arg("--shared").arg(self.context.path("shared")),
+        };
         if !more.contains(&"--node-timeout") {
             command.args(["--node-timeout", "30"]);
         }
@@ -165,6 +178,11 @@ fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
     let [first, second] = nodes.sweep(&all);
     assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
     second.err_has("node 1 (host-1) takes part");
+    assert_eq!(
+        fs::read_dir(nodes.context.path("shared")).expect("listed").count(),
+        0,
+        "the session is removed"
+    );
     assert_eq!(nodes.rows("hcom_allGather_").len(), 6);
     // Groups of one node are measured by the same command.
     assert_eq!(
@@ -181,8 +199,7 @@ fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
     let case = nodes.context.rows("db", "hcom_allReduce_")[0]["MicroBench Case"].clone();
     let why = nodes.context.run(&["why", &case, "--db", "db"]);
     why.out_has("the time is of the shortest rank");
-    let again =
-        "--update all --nnodes 2 --node-rank 0 --master-addr host-0 # on host-0, and on each other node";
+    let again = "--update all --shared DIR --nnodes 2 --node-rank 0 --master-addr host-0 # on host-0, and on each other node";
     why.out_has(again);
     let before = tables(&nodes.context);
     nodes.context.exits(0, "reparse --db db");
@@ -195,7 +212,7 @@ fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
 
 #[test]
 fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
-    let nodes = Nodes::new();
+    let nodes = Nodes::with_secret();
     let python = nodes.context.write("python", "#!/bin/sh\necho no torch here\nexit 1\n");
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("set");
     let python = python.to_string_lossy();
@@ -250,23 +267,45 @@ fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
 
 #[test]
 fn ports_in_use_and_missing_nodes_are_errors_before_the_first_launch() {
-    let nodes = Nodes::new();
-    let taken = TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("a port");
-    let ran = nodes.context.ran(&nodes.command(0, &SMALL).output().expect("it runs")).ended(3);
-    let expected = format!("port {} of 127.0.0.1 cannot be opened: another program uses it", nodes.port + 1);
-    assert!(ran.stderr.contains(&expected) && ran.stderr.contains("--master-port"), "{}", ran.stderr);
-    assert!(!nodes.context.path("db").exists());
-    drop(taken);
+    let mut nodes = Nodes::with_secret();
+    for port in [nodes.port, nodes.port + 1] {
+        let taken = TcpListener::bind(("127.0.0.1", port)).expect("a port");
+        let ran = nodes.context.ran(&nodes.command(0, &SMALL).output().expect("it runs")).ended(3);
+        let expected = format!("port {port} of 127.0.0.1 cannot be opened: another program uses it");
+        assert!(ran.stderr.contains(&expected) && ran.stderr.contains("--master-port"), "{}", ran.stderr);
+        assert!(!nodes.context.path("db").exists());
+        drop(taken);
+    }
     let short = [&SMALL[..], &["--node-timeout", "1"]].concat();
-    let [leader, follower] = [0, 1].map(|node| {
-        // One after the other: each misses the other.
-        nodes.context.ran(&nodes.command(node, &short).output().expect("it runs"))
-    });
-    assert_eq!((leader.code, follower.code), (4, 4), "{}{}", leader.stderr, follower.stderr);
-    let expected = format!("node 1 did not connect to 127.0.0.1 port {} within 1 s", nodes.port);
-    leader.err_has(&expected);
-    let expected = format!("node 0 at 127.0.0.1 port {} is not reachable within 1 s", nodes.port);
-    follower.err_has(&expected);
+    let at = format!("at 127.0.0.1 port {}", nodes.port + 1);
+    for (secrets, leader_place, lost) in [
+        (nodes.secrets, &*at, format!("node 0 {at} is not reachable within 1 s")),
+        (
+            None,
+            "in the folder `ROOT/shared`",
+            "node 0 did not begin a sweep in `ROOT/shared` within 1 s".to_owned(),
+        ),
+    ] {
+        nodes.secrets = secrets;
+        let [leader, follower] = [0, 1].map(|node| {
+            // One after the other: each misses the other.
+            nodes.context.ran(&nodes.command(node, &short).output().expect("it runs"))
+        });
+        assert_eq!((leader.code, follower.code), (4, 4), "{}{}", leader.stderr, follower.stderr);
+        leader.err_has(&format!("node 1 did not connect {leader_place} within 1 s"));
+        follower.err_has(&lost);
+    }
+    nodes.secrets = Some([SECRET, "another secret of a node"]);
+    let waiting = [&SMALL[..], &["--node-timeout", "3"]].concat();
+    let [leader, follower] = nodes.sweep(&waiting);
+    assert_eq!((leader.code, follower.code), (4, 3), "{}{}", leader.stderr, follower.stderr);
+    leader.err_has("127.0.0.1 connected without the secret of this sweep and was refused");
+    follower.err_has(&format!("node 0 {at} has another secret than this node"));
+    let none = nodes
+        .context
+        .ran(&nodes.context.command(&(SWEEP, NODES, SMALL, "--node-rank 0")).output().expect("it runs"))
+        .ended(2);
+    assert!(none.stderr.contains("--shared") && none.stderr.contains("NPUBENCH_SECRET"), "{}", none.stderr);
     let beyond = nodes.context.command(&(SWEEP, NODES, SMALL, "--node-rank 7")).output();
     let ran = nodes.context.ran(&beyond.expect("it runs"));
     assert!(ran.code == 2 && ran.stderr.contains("expected 0 to 1"), "{}", ran.stderr);
@@ -288,7 +327,8 @@ fn rank_of_another_node_that_dies_costs_one_size() {
 #[test]
 fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
     for (node, number) in [(1, Signal::SIGKILL), (0, Signal::SIGKILL), (0, Signal::SIGINT)] {
-        let nodes = Nodes::new();
+        // A closed connection shows a killed node at once, a folder after minutes.
+        let nodes = if number == Signal::SIGKILL { Nodes::with_secret() } else { Nodes::new() };
         // A second in which the collection can be disturbed.
         nodes.set_faults(0, 0.0, "costs: {init: 1.0}\n");
         let started = [0, 1].map(|node| nodes.start(nodes.command(node, &SMALL)));
@@ -316,7 +356,8 @@ fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
         let given = nodes.command(0, &SMALL);
         let given: Vec<_> = given.get_args().map(|argument| argument.to_string_lossy()).collect();
         let root = nodes.context.path("node0.yaml");
-        let given = given.join(" ").replace(&*root.to_string_lossy(), "ROOT/node0.yaml");
+        let root = root.parent().expect("a folder").to_string_lossy();
+        let given = given.join(" ").replace(&*root, "ROOT");
         let command = format!("it measures what is missing: npubench {given}");
         assert_eq!(resumed.code, 3, "{}", resumed.stderr);
         resumed.err_has(&command);

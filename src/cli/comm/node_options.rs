@@ -1,11 +1,24 @@
 //! Options of a sweep over several nodes.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::super::prelude::*;
-use crate::measure::{fleet::expand_hosts, nodes::NodePlace};
+use crate::{
+    base::files::read_regular_text,
+    measure::{
+        fleet::expand_hosts,
+        nodes::{NodeMeeting, NodePlace, NodeSecret},
+    },
+};
+
+/// Variable with the secret of a sweep over nodes.
+const SECRET_VARIABLE: &str = "NPUBENCH_SECRET";
+const HOW_TO_MEET: &str = "give `--shared DIR` with a folder that all nodes see and no other user can write into, or a secret: the \
+                           variable NPUBENCH_SECRET or `--secret-file FILE`, the same on all nodes";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Several nodes")]
-pub(super) struct NodeOptions {
+pub(in crate::cli) struct NodeOptions {
     /// Number of nodes, each of which runs this command; under Slurm's srun by default that of the step
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     nnodes: Option<u16>,
@@ -15,9 +28,15 @@ pub(super) struct NodeOptions {
     /// Host of node 0; under Slurm's srun by default the first one of the step
     #[arg(long, value_name = "HOST")]
     master_addr: Option<String>,
-    /// Port of node 0 by which the nodes agree; torchrun uses the following one
+    /// Port of torchrun's store on node 0; with a secret, the nodes agree by the following one
     #[arg(long, value_name = "PORT", default_value_t = 29480, value_parser = clap::value_parser!(u16).range(1..=65534))]
     master_port: u16,
+    /// Folder that all nodes see, by which they agree and pass on their evidence
+    #[arg(long, value_name = "DIR", conflicts_with = "secret_file")]
+    shared: Option<PathBuf>,
+    /// File with the secret that all nodes have, in place of a shared folder; also the variable NPUBENCH_SECRET
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
     /// Seconds in which all nodes must have connected
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400))]
     node_timeout: u64,
@@ -48,6 +67,53 @@ fn slurm_step(
 }
 
 impl NodeOptions {
+    /// Returns true if the options or the environment state how the nodes exchange messages.
+    pub(in crate::cli) fn have_meeting(&self) -> bool {
+        self.shared.is_some() || self.secret_file.is_some() || env::var_os(SECRET_VARIABLE).is_some()
+    }
+
+    fn meeting(&self, variable: impl Fn(&str) -> Option<String>) -> Result<NodeMeeting, CommandError> {
+        if let Some(folder) = &self.shared {
+            return Ok(NodeMeeting::Shared(folder.clone()));
+        }
+        let (source, text) = match &self.secret_file {
+            Some(file) => {
+                let name = format!("the secret file `{}`", file.display());
+                let read = |error: std::io::Error| {
+                    CommandError::bad_input(
+                        format!("{name} cannot be read: {error}"),
+                        "give a file with a line of 16 characters or more",
+                    )
+                };
+                if fs::metadata(file).map_err(read)?.permissions().mode() & 0o077 != 0 {
+                    let hint = format!(
+                        "`chmod 600 {}`, and use another secret if others may have read it",
+                        quoted_path(file)
+                    );
+                    return Err(CommandError::bad_input(format!("other users can read {name}"), hint));
+                }
+                let text = read_regular_text(file).map_err(read)?;
+                (name, text)
+            }
+            None => match variable(SECRET_VARIABLE) {
+                Some(text) => (SECRET_VARIABLE.to_owned(), text),
+                None => {
+                    return Err(CommandError::usage(
+                        "a sweep of several nodes needs a way to exchange messages",
+                        HOW_TO_MEET,
+                    ));
+                }
+            },
+        };
+        let short = || {
+            CommandError::bad_input(
+                format!("{source} has fewer than 16 characters"),
+                "`openssl rand -hex 32` makes a secret",
+            )
+        };
+        NodeSecret::new(&text).map(NodeMeeting::Secret).ok_or_else(short)
+    }
+
     pub(super) fn place(&self) -> Result<Option<NodePlace>, CommandError> {
         self.place_by(|name| env::var(name).ok())
     }
@@ -57,7 +123,7 @@ impl NodeOptions {
         let (nodes, node, address) = match self.nnodes {
             Some(1) => return Ok(None),
             Some(nodes) => (usize::from(nodes), self.node_rank, self.master_addr.clone()),
-            None => match slurm_step(variable)? {
+            None => match slurm_step(&variable)? {
                 Some((nodes, node, first_host)) => {
                     is_slurm_step = true;
                     (nodes, Some(node), self.master_addr.clone().or(Some(first_host)))
@@ -84,7 +150,8 @@ impl NodeOptions {
             ));
         }
         let (port, timeout) = (self.master_port, Duration::from_secs(self.node_timeout));
-        Ok(Some(NodePlace { nodes, node, address, port, timeout, is_slurm_step }))
+        let meeting = self.meeting(variable)?;
+        Ok(Some(NodePlace { nodes, node, address, port, meeting, timeout, is_slurm_step }))
     }
 }
 
@@ -98,8 +165,15 @@ mod tests {
         slurm: &[(&str, &str)],
     ) -> Result<Option<NodePlace>, CommandError> {
         let address = nnodes.filter(|nodes| *nodes > 1).map(|_| "host-a".to_owned());
-        let options =
-            NodeOptions { nnodes, node_rank, master_addr: address, master_port: 29480, node_timeout: 300 };
+        let options = NodeOptions {
+            nnodes,
+            node_rank,
+            master_addr: address,
+            master_port: 29480,
+            shared: Some("/shared".into()),
+            secret_file: None,
+            node_timeout: 300,
+        };
         options
             .place_by(|name| slurm.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned()))
     }
@@ -123,5 +197,43 @@ mod tests {
         assert!(place(None, None, &tasks).expect_err("too many").to_string().contains("16 tasks on 2 nodes"));
         assert!(place(Some(2), None, &[]).expect_err("no rank").to_string().contains("--node-rank"));
         assert!(place(Some(2), Some(2), &[]).expect_err("too high").to_string().contains("expected 0 to 1"));
+    }
+
+    #[test]
+    fn nodes_need_a_folder_or_a_secret_that_others_cannot_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("secret");
+        let meeting = |secret_file: Option<PathBuf>, value: Option<&str>| {
+            let options = NodeOptions {
+                nnodes: Some(2),
+                node_rank: Some(1),
+                master_addr: Some("host-a".to_owned()),
+                master_port: 29480,
+                shared: None,
+                secret_file,
+                node_timeout: 300,
+            };
+            options.place_by(|name| value.filter(|_| name == SECRET_VARIABLE).map(str::to_owned)).map(drop)
+        };
+        let none = meeting(None, None).expect_err("neither");
+        assert_eq!(none.exit, ExitStatus::Usage);
+        let hint = none.hint.clone();
+        assert!(
+            ["--shared", "NPUBENCH_SECRET", "--secret-file"].iter().all(|way| hint.contains(way)),
+            "{hint}"
+        );
+        assert!(meeting(None, Some("a secret of nodes")).is_ok());
+        assert!(
+            meeting(None, Some("short"))
+                .expect_err("short")
+                .message
+                .contains("NPUBENCH_SECRET has fewer than 16")
+        );
+        assert!(meeting(Some(file.clone()), None).expect_err("missing").message.contains("cannot be read"));
+        fs::write(&file, "a secret of nodes\n").expect("written");
+        for (mode, is_accepted) in [(0o640, false), (0o604, false), (0o600, true), (0o400, true)] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
+            assert_eq!(meeting(Some(file.clone()), None).is_ok(), is_accepted, "{mode:o}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   npubench comm run --db comm --ranks 2,4,8,16 --from 1K --to 512M
-  srun --nodes=2 --ntasks-per-node=1 npubench comm run --db comm --ranks 32")]
+  srun --nodes=2 --ntasks-per-node=1 npubench comm run --db comm --ranks 32 --shared $HOME/nodes")]
 pub(in crate::cli) struct CommRunOptions {
     #[command(flatten)]
     database: DatabaseFolder,
@@ -52,7 +52,7 @@ pub(in crate::cli) struct CommRunOptions {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    nodes: NodeOptions,
+    pub(in crate::cli) nodes: NodeOptions,
     #[command(flatten)]
     measurement: MeasurementOptions,
     #[command(flatten)]

@@ -158,14 +158,14 @@ impl Ledger {
             create_tables(&connection).map_err(fail)?;
         }
         check_layout(&connection, path)?;
-        Ok(Self { path: path.to_owned(), connection })
+        Self { path: path.to_owned(), connection }.check_run_ids()
     }
 
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         let connection = open_read_only(path).map_err(fail)?;
         check_layout(&connection, path)?;
-        Ok(Self { path: path.to_owned(), connection })
+        Self { path: path.to_owned(), connection }.check_run_ids()
     }
 
     fn sqlite_error(&self) -> impl Fn(Error) -> LedgerError + use<> {

@@ -14,8 +14,8 @@ use super::{
     values::{fields, read_devices, read_outcome},
 };
 use crate::{
-    base::stats::SampleSummary,
-    kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict},
+    base::{stats::SampleSummary, suggest::truncate_for_message},
+    kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict, is_run_id},
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -84,6 +84,15 @@ impl Ledger {
         Ok(devices)
     }
 
+    pub(super) fn check_run_ids(self) -> Result<Self, LedgerError> {
+        let runs: Vec<String> =
+            self.read_column("SELECT run FROM runs UNION SELECT run FROM collections", [])?;
+        match runs.into_iter().find(|run| !is_run_id(run)) {
+            Some(run) => Err(LedgerError::InvalidRunId { path: self.path, run: truncate_for_message(&run) }),
+            None => Ok(self),
+        }
+    }
+
     pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
         let sql = "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
                           (SELECT count(*) FROM planned p WHERE p.run = r.run)
@@ -97,12 +106,7 @@ impl Ledger {
         })?;
         let sql = "SELECT verdict, count(*) FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1) GROUP BY verdict";
-        // Ids as npubench creates them are safe in paths and shell scripts.
-        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         for run in &mut runs {
-            if !(1..=64).contains(&run.run.len()) || !run.run.bytes().all(is_safe) {
-                return Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.run.clone() });
-            }
             run.verdicts =
                 self.read_rows(sql, [&run.run], |row| Ok((row.get(0)?, row.get::<_, u32>(1)? as usize)))?;
         }

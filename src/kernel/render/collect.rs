@@ -35,15 +35,21 @@ pub(crate) struct GangRendezvous<'a> {
 }
 
 impl GangLaunch<'_> {
-    fn options(&self) -> String {
-        let place = self.rendezvous.map_or_else(
-            || "--standalone --nnodes 1 --local-addr 127.0.0.1".to_owned(),
-            |GangRendezvous { hosts, host, address, port }| {
-                let address = shell_quoted(address);
-                format!("--nnodes {hosts} --node-rank {host} --master-addr {address} --master-port {port}")
-            },
-        );
-        format!("{place} --nproc_per_node {}", self.ranks)
+    fn options(&self) -> Vec<String> {
+        let local =
+            || ["--standalone", "--nnodes", "1", "--local-addr", "127.0.0.1"].map(str::to_owned).to_vec();
+        let mut options =
+            self.rendezvous.map_or_else(local, |GangRendezvous { hosts, host, address, port }| {
+                let values = [
+                    ("--nnodes", hosts.to_string()),
+                    ("--node-rank", host.to_string()),
+                    ("--master-addr", address.to_owned()),
+                    ("--master-port", port.to_string()),
+                ];
+                values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+            });
+        options.extend(["--nproc_per_node".to_owned(), self.ranks.to_string()]);
+        options
     }
 
     fn is_local(&self) -> bool {
@@ -70,10 +76,10 @@ pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) ->
     let context = serde_json::json!({
         "run": script.run,
         "collection": script.collection,
-        "python": shell_quoted(script.python),
+        "python": script.python,
         "exports": exports.collect::<Vec<_>>(),
         "profile": files::PROFILE,
-        "profiler": script.profiler.options().join(" "),
+        "profiler": script.profiler.options(),
         "replay": files::REPLAY,
         "manifest": files::MANIFEST,
         "torchrun": script.gang.map(|gang| gang.options()),

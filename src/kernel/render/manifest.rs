@@ -2,17 +2,19 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use super::PinnedEnvironment;
 use crate::kernel::{
     CacheState, CaseId, CollectionEnd, ControlKernel, DataKind, Dtype, IdentifiedCase, LogicalDeviceId,
     ProfilerSettings, Tensor, TensorFormat,
     catalogue::{CallArgument, ResolvedCall, group_size},
+    is_run_id,
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
+    #[serde(deserialize_with = "read_run_id")]
     pub(crate) run: String,
     pub(crate) collection: u32,
     pub(crate) kind: DataKind,
@@ -133,6 +135,11 @@ pub(crate) struct HostNumbers {
     pub(crate) listed: u32,
     /// True if torch must count exactly the listed devices; else it may count more.
     pub(crate) is_exact: bool,
+}
+
+fn read_run_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let run = String::deserialize(deserializer)?;
+    if is_run_id(&run) { Ok(run) } else { Err(D::Error::custom("`run` is no id of a run of npubench")) }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -19,14 +19,18 @@ pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::{PINNED_SWITCHES, overridden_variables};
 pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
-pub(crate) use slurm::{SlurmJob, SlurmShardScripts, slurm_sweep_script};
+pub(crate) use slurm::{SlurmJob, SlurmShardScripts, SlurmSweep, slurm_sweep_script};
 
 use std::fmt::Display;
 
 use handlebars::{Handlebars, html_escape, no_escape};
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::base::{assets::AssetFiles, command_error::Failure, printable::printable};
+use crate::base::{
+    assets::AssetFiles, command_error::Failure, printable::printable, shell_argument::quoted_argument,
+    suggest::truncate_for_message,
+};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -34,12 +38,34 @@ pub struct RenderError(pub(crate) String);
 
 impl Failure for RenderError {
     fn hint(&self) -> String {
-        "the template comes from the folder given with `--assets`; compare it with the built-in one"
+        "give other names if a value is named; else compare the template, of the folder given with `--assets`, with the built-in one"
             .to_owned()
     }
 }
 
-/// Renders a template. A page in HTML is placed in the frame of all pages, and its values are escaped.
+/// Returns the escape of `{{value}}` by the kind of a template: of HTML, a word of a shell, or a part of a text of Python.
+/// `{{{value}}}` stays as it is, for lines of the catalogue or with their own quotes.
+fn escape_of(template: &str) -> fn(&str) -> String {
+    match template.trim_end_matches(".hbs").rsplit('.').next() {
+        Some("html") => html_text,
+        Some("sh") => quoted_argument,
+        Some("py") => |text| text.replace('\\', r"\\").replace('"', "\\\""),
+        _ => no_escape,
+    }
+}
+
+/// Returns a text with a control character, which would end a comment or a line of a script.
+fn find_control(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => text.chars().any(char::is_control).then_some(text),
+        Value::Array(items) => items.iter().find_map(find_control),
+        Value::Object(items) => items.values().find_map(find_control),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
+/// Renders a template; values are escaped. A page in HTML is placed in the frame of all pages. Other templates refuse
+/// values with control characters.
 pub(crate) fn render_template(
     assets: &AssetFiles,
     template: &'static str,
@@ -48,14 +74,19 @@ pub(crate) fn render_template(
     let is_page = template.ends_with(".html.hbs");
     let mut handlebars = Handlebars::new();
     handlebars.set_strict_mode(true);
-    handlebars.register_escape_fn(if is_page { html_text } else { no_escape });
+    handlebars.register_escape_fn(escape_of(template));
     let failed = |problem: &dyn Display| RenderError(format!("template `{template}`: {problem}"));
+    let context = serde_json::to_value(context).map_err(|error| failed(&error))?;
+    if let Some(value) = find_control(&context).filter(|_| !is_page) {
+        let value = truncate_for_message(&format!("{value:?}"));
+        return Err(failed(&format!("the value {value} contains a control character")));
+    }
     for (name, file) in [(template, template)].into_iter().chain(is_page.then_some(("page", "page.html.hbs")))
     {
         let text = assets.template(file).map_err(|error| RenderError(error.to_string()))?;
         handlebars.register_template_string(name, text).map_err(|error| failed(&error))?;
     }
-    handlebars.render(template, context).map_err(|error| failed(&error))
+    handlebars.render(template, &context).map_err(|error| failed(&error))
 }
 
 /// Returns a text for pages and images.
@@ -86,4 +117,50 @@ pub(crate) mod files {
     /// Compressed evidence: all files of the folder but the profiler's binary data.
     pub(crate) const EVIDENCE: &str = "evidence.tar.gz";
     pub(crate) const EXPORT_LOG: &str = "export.log";
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const HOSTILE: [&str; 8] = [
+        "x\ntouch pwned\n#",
+        "x\r#",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "'; touch pwned; '",
+        "\"; touch pwned",
+        "a b",
+        "-x \\",
+    ];
+
+    /// Each value of each script is hostile: the shell reads one word, or the script is refused.
+    #[test]
+    fn values_of_scripts_are_words_in_every_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let template = "# {{value}}\nprintf %s {{value}}\nprintf '<%s>'{{#each list}} {{this}}{{/each}}\n";
+        std::fs::create_dir_all(folder.path().join("templates")).expect("created");
+        std::fs::write(folder.path().join("templates/collect.sh.hbs"), template).expect("written");
+        let assets = AssetFiles::overlaid(folder.path()).expect("assets");
+        for value in HOSTILE {
+            let rendered =
+                render_template(&assets, "collect.sh.hbs", &json!({"value": value, "list": [value, "b"]}));
+            if value.chars().any(char::is_control) {
+                let problem = rendered.expect_err("a line break").to_string();
+                assert!(problem.contains("control character") && !problem.contains('\n'), "{problem}");
+                continue;
+            }
+            let ran = std::process::Command::new("sh")
+                .args(["-c", &rendered.expect("rendered")])
+                .current_dir(folder.path())
+                .output();
+            let text = String::from_utf8(ran.expect("sh runs").stdout).expect("text");
+            assert_eq!(text, format!("{value}<{value}><b>"));
+            let python = escape_of("replay.py.hbs")(value);
+            assert_eq!(serde_json::from_str::<String>(&format!("\"{python}\"")).expect("one text"), value);
+        }
+        assert!(!folder.path().join("pwned").exists());
+    }
 }

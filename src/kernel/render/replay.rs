@@ -38,12 +38,12 @@ pub(crate) fn replay_script<'a>(
         let modules = &entry.needs.modules;
         let operators = entry.operators.iter().enumerate();
         json!({
-            "name": json!(kernel).to_string(),
+            "name": kernel,
             "summary": entry.summary.replace(['\n', '"', '\\'], " "),
             "graph": entry.needs.graph,
             "operators": operators
                 .map(|(index, operator)| json!({
-                    "api": json!(operator.api).to_string(),
+                    "api": operator.api,
                     "versions": rendered_versions(kernel, entry, index),
                 }))
                 .collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Value, json};
 
-use super::{RenderError, collect::shell_quoted, render_template};
+use super::{RenderError, render_template};
 use crate::base::{assets::AssetFiles, deadline::parse_limit};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -71,16 +71,12 @@ fn script_values(job: &SlurmJob, own: Value) -> Value {
         "warning_seconds": job.warning_seconds,
         "requeues": job.requeues,
         "options": job.options,
-        "npubench": job.npubench.as_ref().map(|path| shell_quoted(&path.to_string_lossy())),
+        "npubench": job.npubench.as_ref().map(|path| path.to_string_lossy()),
     });
     if let (Some(values), Value::Object(own)) = (values.as_object_mut(), own) {
         values.extend(own);
     }
     values
-}
-
-fn quoted_words(words: &[String]) -> Vec<String> {
-    words.iter().map(|word| shell_quoted(word)).collect()
 }
 
 impl SlurmShardScripts<'_> {
@@ -90,23 +86,30 @@ impl SlurmShardScripts<'_> {
             "plan": self.plan,
             "count": self.count,
             "array": self.array,
-            "db": shell_quoted(&self.db.to_string_lossy()),
+            "db": self.db.to_string_lossy(),
             // Inside quotes of Slurm; the paths of databases have no quotes.
             "logs": self.logs.to_string_lossy(),
-            "run_options": quoted_words(self.run_options),
-            "merge_options": quoted_words(self.merge_options),
+            "run_options": self.run_options,
+            "merge_options": self.merge_options,
         });
         render_template(assets, template, &script_values(self.job, own))
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlurmSweep<'a> {
+    pub(crate) nodes: u16,
+    /// True if the arguments or the environment state how the nodes exchange messages.
+    pub(crate) has_meeting: bool,
+    pub(crate) arguments: &'a [String],
+}
+
 pub(crate) fn slurm_sweep_script(
     assets: &AssetFiles,
     job: &SlurmJob,
-    nodes: u16,
-    arguments: &[String],
+    sweep: &SlurmSweep<'_>,
 ) -> Result<String, RenderError> {
-    let own = json!({ "nodes": nodes, "arguments": quoted_words(arguments) });
+    let own = json!({ "nodes": sweep.nodes, "has_meeting": sweep.has_meeting, "arguments": sweep.arguments });
     render_template(assets, "slurm_comm.sh.hbs", &script_values(job, own))
 }
 
@@ -160,7 +163,12 @@ mod tests {
             let scripts = [
                 shards.render(&assets, "slurm_array.sh.hbs").expect("rendered"),
                 shards.render(&assets, "slurm_merge.sh.hbs").expect("rendered"),
-                slurm_sweep_script(&assets, &job, 2, &words).expect("rendered"),
+                slurm_sweep_script(
+                    &assets,
+                    &job,
+                    &SlurmSweep { nodes: 2, has_meeting: true, arguments: &words },
+                )
+                .expect("rendered"),
             ];
             for script in &scripts {
                 let checked = std::process::Command::new("sh").args(["-n", "-c", script]).output();
@@ -169,7 +177,7 @@ mod tests {
                 assert!(script.contains("#SBATCH --account=team\n"), "{script}");
                 assert!(!script.contains("--partition"), "{script}");
             }
-            let words = r"'--filter' 'kernel ~ MatMul & m <= 64' 'it'\''s' &";
+            let words = r"--filter 'kernel ~ MatMul & m <= 64' 'it'\''s' &";
             assert!(scripts[0].contains(words) && scripts[2].contains(words), "{scripts:?}");
             assert_eq!(scripts[0].contains("--devices"), job.gres.is_some());
         }

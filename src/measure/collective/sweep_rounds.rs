@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Greatest number of runs that refine a sweep; each divides the sizes around a change at least by four.
-const MAX_REFINEMENTS: usize = 4;
+pub(crate) const MAX_REFINEMENTS: usize = 4;
 
 pub(crate) struct SweepRounds<'a> {
     pub(crate) folder: &'a Path,
@@ -79,7 +79,7 @@ impl SweepRounds<'_> {
             ));
             attempted.extend(new);
             if let Some(nodes) = &self.nodes {
-                nodes.cluster.add_cases(&serde_json::to_string(&further).expect("a sweep is JSON"));
+                nodes.cluster.add_cases(&further.parts);
             }
             let ended = self.run(&further, &mut lock)?;
             exit = if ended.exit == ExitStatus::Done { exit } else { ended.exit };

@@ -199,6 +199,29 @@ impl CollectiveSweep {
         Ok(cases)
     }
 
+    /// Returns the sweep with further parts, of its own collectives, types and groups, with sizes in its range. `None` if one
+    /// is of another sweep.
+    pub(crate) fn refined(&self, parts: Vec<SweepPart>) -> Option<Self> {
+        let own = |part: &SweepPart| {
+            let covers = |own: &&SweepPart| {
+                part.kinds.iter().all(|kind| own.kinds.contains(kind))
+                    && part.dtypes.iter().all(|dtype| own.dtypes.contains(dtype))
+                    && part.groups.iter().all(|group| own.groups.contains(group))
+            };
+            self.parts
+                .iter()
+                .filter(covers)
+                .flat_map(|own| own.sizes.iter().copied())
+                .collect::<BTreeSet<u64>>()
+        };
+        let is_own = |part: &SweepPart| {
+            let sizes = own(part);
+            let range = sizes.first().zip(sizes.last());
+            range.is_some_and(|(least, most)| part.sizes.iter().all(|size| (least..=most).contains(&size)))
+        };
+        parts.iter().all(is_own).then(|| Self { parts, ..self.clone() })
+    }
+
     fn left_out(&self) -> Vec<String> {
         let kind = CollectiveKind::SendReceive;
         let is_left_out = self.parts.iter().any(|SweepPart { kinds, groups, .. }| {

@@ -2,7 +2,9 @@
 //! each of the others runs its parts and sends the evidence back.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
@@ -35,11 +37,11 @@ use crate::{
     database::collection_path,
     kernel::render::{GangHost, GangRendezvous, files},
     measure::{
-        collective::NodeLayout,
+        collective::{NodeLayout, sweep_rounds::MAX_REFINEMENTS, sweep_session::SweepPart},
         device::DeviceLeases,
         evidence::files_to_archive,
         nodes::{
-            LeaderConnection, NodeCluster, NodeError, NodeHost, NodeMessage, NodeSender, PartEnd, PartOrder,
+            LeaderConnection, NodeCluster, NodeError, NodeHost, NodeMessage, NodePlace, PartEnd, PartOrder,
             PartResult, PartState,
         },
         sched::StartCollection,
@@ -97,7 +99,7 @@ impl<'a> GangParts<'a> {
     }
 
     pub(super) fn rendezvous(&self) -> GangRendezvous<'_> {
-        let NodeCluster { address, store_port: port, .. } = &*self.nodes.cluster;
+        let NodePlace { address, port, .. } = &self.nodes.cluster.place;
         GangRendezvous { hosts: self.hosts.len(), host: 0, address, port: *port }
     }
 
@@ -118,7 +120,6 @@ impl<'a> GangParts<'a> {
             devices: manifest.host_numbers.devices.clone(),
             hosts: self.hosts.clone(),
             place: 0,
-            store_port: self.nodes.cluster.store_port,
             limit: job.limit,
             cut_off: job.cut_off,
             digest: job.digest()?,
@@ -139,7 +140,7 @@ impl<'a> GangParts<'a> {
         }
         let results = self.wait_for_results(is_complete, stop);
         let unpacked = results.iter().map(|(place, host, result)| {
-            unpack_part(folder, *place, result)
+            unpack_part(folder, *place, manifest.ranks_of_host(*place), result)
                 .map_err(|error| format!("the evidence of {} cannot be unpacked: {error}", host.name))
         });
         let damaged = unpacked.collect::<Vec<_>>().into_iter().find_map(Result::err);
@@ -242,19 +243,18 @@ pub(super) fn manifest_hosts(hosts: &[NodeHost]) -> Vec<GangHost> {
     hosts.iter().map(|host| GangHost { name: host.name.clone(), ranks: host.ranks }).collect()
 }
 
-fn unpack_part(folder: &Path, place: usize, result: &PartResult) -> io::Result<()> {
+/// Unpacks the evidence of a part into the folder of its host, and moves the journals of its own ranks beside those of node 0.
+fn unpack_part(folder: &Path, place: usize, ranks: Range<usize>, result: &PartResult) -> io::Result<()> {
     let Some(archive) = &result.archive else { return Ok(()) };
     let target = folder.join(files::host_folder(place));
     fs::create_dir_all(&target)?;
     let unpacked = unpack_archive(archive, &target);
     let _ = fs::remove_file(archive);
     unpacked?;
-    for entry in fs::read_dir(&target)?.flatten() {
-        let name = entry.file_name();
-        let text = name.to_string_lossy();
-        let is_journal = text.starts_with("launched.") && text.ends_with(".jsonl") && text != files::JOURNAL;
-        if is_journal && entry.file_type()?.is_file() {
-            fs::rename(entry.path(), folder.join(&name))?;
+    for journal in ranks.map(files::journal) {
+        let path = target.join(&journal);
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
+            fs::rename(path, folder.join(journal))?;
         }
     }
     Ok(())
@@ -268,13 +268,16 @@ pub(crate) struct FollowerRun {
     pub(crate) settings: CollectionSettings,
     pub(crate) cases: Vec<PlannedCase>,
     pub(crate) leases: DeviceLeases,
-    pub(crate) address: String,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) place: NodePlace,
 }
 
 #[derive(Debug, Default)]
 struct PartStops {
     part: AtomicBool,
     all: AtomicBool,
+    /// From the order of a part to its result.
+    is_running: AtomicBool,
 }
 
 impl PartStops {
@@ -292,7 +295,7 @@ impl PartStops {
 
 enum FollowerTask {
     Run(PartOrder),
-    AddCases(String),
+    AddCases(Vec<SweepPart>),
     Leave,
 }
 
@@ -303,13 +306,13 @@ impl FollowerRun {
         missing_space(self.settings.kind, folder)
     }
 
-    /// Runs the parts that node 0 starts, until it ends the sweep; returns its exit code. `plan` plans further cases from
-    /// the text of node 0, and `report` gets a line for each part. A second signal to stop ends the running part and leaves
+    /// Runs the parts that node 0 starts, until it ends the sweep; returns its exit code. `plan` plans the further cases of
+    /// node 0, and `report` gets a line for each part. A second signal to stop ends the running part and leaves
     /// the sweep. Fails if node 0 is lost.
     pub(crate) fn follow(
         self,
         mut connection: LeaderConnection,
-        plan: impl Fn(&str) -> Result<Vec<PlannedCase>, String> + Send + 'static,
+        plan: impl Fn(Vec<SweepPart>) -> Result<Vec<PlannedCase>, String> + Send + 'static,
         report: impl Fn(&str) + Send + Clone + 'static,
     ) -> Result<u8> {
         let system = EngineError::system;
@@ -324,10 +327,15 @@ impl FollowerRun {
             for task in inbox {
                 match task {
                     FollowerTask::Run(order) => {
+                        let send = |result: PartResult, archive: Option<&Path>| {
+                            // Before node 0 can start the next one.
+                            part_stops.is_running.store(false, Ordering::SeqCst);
+                            results.send_result(result, archive);
+                        };
                         let (stop, problem) = (&part_stops.part, plan_problem.as_deref());
-                        run.run_and_send(&order, stop, &results, problem, &report_part);
+                        run.run_and_send(&order, stop, send, problem, &report_part);
                     }
-                    FollowerTask::AddCases(sweep) => match plan(&sweep) {
+                    FollowerTask::AddCases(parts) => match plan(parts) {
                         Ok(cases) => run.cases.extend(cases),
                         Err(problem) => plan_problem = Some(problem),
                     },
@@ -363,11 +371,13 @@ impl FollowerRun {
         };
         let listener =
             thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(system("a thread"))?;
-        let mut current = None;
+        let (mut current, mut additions) = (None, 0..MAX_REFINEMENTS);
         let end = loop {
             match connection.receive() {
-                Ok(NodeMessage::FurtherCases { sweep }) => worker.send(FollowerTask::AddCases(sweep)),
-                Ok(NodeMessage::Start(order)) => {
+                Ok(NodeMessage::FurtherCases { parts }) if additions.next().is_some() => {
+                    worker.send(FollowerTask::AddCases(parts));
+                }
+                Ok(NodeMessage::Start(order)) if !stops.is_running.swap(true, Ordering::SeqCst) => {
                     current = Some(order.collection);
                     stops.begin_part();
                     worker.send(FollowerTask::Run(*order));
@@ -391,7 +401,7 @@ impl FollowerRun {
         &self,
         order: &PartOrder,
         stop: &AtomicBool,
-        results: &NodeSender,
+        send: impl FnOnce(PartResult, Option<&Path>),
         plan_problem: Option<&str>,
         report: &dyn Fn(&str),
     ) {
@@ -402,7 +412,7 @@ impl FollowerRun {
             report(&message);
             let end = PartEnd::EvidenceUnwritable;
             let result = PartResult { collection: order.collection, end, message, archive: None };
-            results.send_result(result, None);
+            send(result, None);
             return;
         }
         let run = catch_unwind(AssertUnwindSafe(|| self.run_part(order, &folder, stop)));
@@ -441,17 +451,24 @@ impl FollowerRun {
         let name = order.hosts.first().map_or("node 0", |host| host.name.as_str());
         let (number, cases) = (order.collection, order.cases.len());
         report(&format!("collection {number} of {cases} cases with {name}: {message}"));
-        results.send_result(PartResult { collection: number, end, message, archive: None }, saved);
+        send(PartResult { collection: number, end, message, archive: None }, saved);
         let _ = fs::remove_file(&archive);
         let _ = fs::remove_dir_all(&folder);
     }
     fn run_part(&self, order: &PartOrder, folder: &Path, stop: &AtomicBool) -> Result<(PartEnd, String)> {
-        let Self { settings, cases, leases, address } = self;
+        let Self { settings, cases, leases, devices: own_devices, place } = self;
         let refused = |problem: &str| Ok((PartEnd::NotStarted, problem.to_owned()));
         let find = |id: &String| cases.iter().find(|planned| planned.case.id().as_str() == id);
         let Some(cases) = order.cases.iter().map(find).collect::<Option<Vec<&PlannedCase>>>() else {
             return refused("this node does not have all cases of the collection");
         };
+        let is_own = order.hosts.get(order.place).is_some_and(|host| host.node == place.node);
+        if !is_own
+            || !order.devices.iter().all(|device| own_devices.contains(device))
+            || order.cases.iter().collect::<BTreeSet<_>>().len() < order.cases.len()
+        {
+            return refused("node 0 ordered a part that is not of this node");
+        }
         let (id, hosts) = ((&*order.run, order.collection), manifest_hosts(&order.hosts));
         let manifest = collection_manifest(settings, id, &order.devices, (hosts, order.place), &cases);
         let devices = order.devices.get(manifest.ranks_of_host(order.place)).unwrap_or_default();
@@ -477,8 +494,12 @@ impl FollowerRun {
         if devices.is_empty() {
             return refused("the collection has no devices of this node");
         }
-        let rendezvous =
-            GangRendezvous { hosts: order.hosts.len(), host: order.place, address, port: order.store_port };
+        let rendezvous = GangRendezvous {
+            hosts: order.hosts.len(),
+            host: order.place,
+            address: &place.address,
+            port: place.port,
+        };
         part.write(Some(rendezvous))?;
         let exit = part.run_script(None, files::LOG, stop)?;
         Ok(match exit {

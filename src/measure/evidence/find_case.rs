@@ -157,7 +157,7 @@ pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase, hos
     };
     match hosts {
         [first, _, ..] => format!(
-            "{command} --nnodes {} --node-rank 0 --master-addr {} # on {first}, and on each other node with its --node-rank",
+            "{command} --shared DIR --nnodes {} --node-rank 0 --master-addr {} # on {first}, and on each other node with its --node-rank",
             hosts.len(),
             quoted_argument(first)
         ),

@@ -20,7 +20,7 @@ use crate::{
     },
     database::{Database, DatabaseError, check_path},
     kernel::{
-        render::{SlurmJob, SlurmShardScripts, slurm_sweep_script},
+        render::{SlurmJob, SlurmShardScripts, SlurmSweep, slurm_sweep_script},
         timestamp::Timestamp,
     },
     measure::device::search_path,
@@ -280,11 +280,10 @@ fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
 pub(crate) fn render_slurm_sweep(
     assets: &AssetFiles,
     job: &SlurmJob,
-    nodes: u16,
-    arguments: &[String],
+    sweep: &SlurmSweep<'_>,
 ) -> Result<String, CommandError> {
     check_sbatch_values(job)?;
-    Ok(slurm_sweep_script(assets, job, nodes, arguments)?)
+    Ok(slurm_sweep_script(assets, job, sweep)?)
 }
 
 pub(crate) fn submit_script(script: &str) -> Result<String, CommandError> {

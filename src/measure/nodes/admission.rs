@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
     path::PathBuf,
     sync::{Arc, mpsc},
     thread,
@@ -11,36 +10,22 @@ use std::{
 };
 
 use super::{
-    NodeError, NodePlace, UNEXPECTED,
+    NodeError, NodeMeeting, NodePlace, UNEXPECTED,
     cluster::{Follower, NodeCluster},
-    connection::{NodeAgreement, NodeMessage, NodeReceiver, NodeSender, TIMEOUT, split_stream},
+    connection::{Channel, NodeReceiver, NodeSender},
+    message::{NodeAgreement, NodeMessage},
     node_name,
+    secret_stream::{SecretListener, check_store_port},
+    shared_folder::SharedSession,
 };
+use crate::base::suggest::truncate_for_message;
 
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
-pub(crate) struct NodeListener(TcpListener);
-
-/// Opens a port. Other hosts can connect to it unless the address stands for this host alone, such as `localhost`.
-fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
-    let resolved = (address, port).to_socket_addrs().into_iter().flatten().next();
-    let is_local = address == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let place = match resolved {
-        Some(resolved) if is_local => resolved,
-        Some(SocketAddr::V6(_)) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
-        _ => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
-    };
-    TcpListener::bind(place).map_err(|error| {
-        let problem = match error.kind() {
-            io::ErrorKind::AddrInUse => "another program uses it".to_owned(),
-            _ => error.to_string(),
-        };
-        NodeError::refused(
-            format!("port {port} of {address} cannot be opened: {problem}"),
-            "choose another one for all nodes with `--master-port`; it and the following port must be free on node 0",
-        )
-    })
+pub(crate) enum NodeListener {
+    Shared(SharedSession),
+    Secret(SecretListener),
 }
 
 struct AdmittedFollower {
@@ -62,18 +47,30 @@ pub(crate) struct AdmissionTerms {
 }
 
 impl NodeListener {
-    /// Opens the control port, and checks that the next port can be opened, which torchrun uses for its store.
-    pub(crate) fn open(NodePlace { address, port, .. }: &NodePlace) -> Result<Self, NodeError> {
-        let listener = open(address, *port)?;
-        drop(open(address, port.saturating_add(1))?);
-        Ok(Self(listener))
+    /// Begins a session, or opens the control port, and checks that torchrun's store can open its port.
+    pub(crate) fn open(place: &NodePlace) -> Result<Self, NodeError> {
+        let NodePlace { address, port, meeting, .. } = place;
+        check_store_port(address, *port)?;
+        Ok(match meeting {
+            NodeMeeting::Shared(folder) => Self::Shared(SharedSession::open(folder)?),
+            NodeMeeting::Secret(secret) => {
+                Self::Secret(SecretListener::open(address, place.control_port(), secret.clone())?)
+            }
+        })
+    }
+
+    fn accept(&mut self, nodes: usize) -> io::Result<Option<Channel>> {
+        match self {
+            Self::Shared(session) => Ok(session.accept(nodes)),
+            Self::Secret(listener) => listener.accept(),
+        }
     }
 
     /// Waits until all followers have connected, and compares their values with the values of node 0. Fails if a
     /// follower is missing or differs; all connected followers are told the reason.
-    pub(crate) fn admit(self, terms: AdmissionTerms) -> Result<NodeCluster, NodeError> {
+    pub(crate) fn admit(mut self, terms: AdmissionTerms) -> Result<NodeCluster, NodeError> {
         let mut ready: BTreeMap<usize, AdmittedFollower> = BTreeMap::new();
-        let (host, NodePlace { address, port, .. }) = (terms.host.clone(), terms.place.clone());
+        let (host, place) = (terms.host.clone(), terms.place.clone());
         if let Err(error) = self.wait_for_followers(terms, &mut ready) {
             ready.values().for_each(|follower| follower.sender.refuse(error.clone()));
             return Err(error);
@@ -81,42 +78,45 @@ impl NodeListener {
         let mut followers = BTreeMap::new();
         for (node, AdmittedFollower { host, sender, receiver, .. }) in ready {
             let accepted = sender.send(&NodeMessage::Accepted);
-            let started = accepted.and_then(|()| Follower::start(node, host.clone(), sender, receiver));
+            let started = accepted
+                .and_then(|()| Follower::start(node, host.clone(), (sender, receiver), place.lost_after()));
             followers.insert(node, started.map_err(|error| follower_lost(node, &host, &error))?);
         }
-        Ok(NodeCluster { host, address, store_port: port.saturating_add(1), followers })
+        let session = match self {
+            Self::Shared(session) => Some(session),
+            Self::Secret(_) => None,
+        };
+        Ok(NodeCluster { host, place, followers, session })
     }
 
     fn wait_for_followers(
-        &self,
+        &mut self,
         terms: AdmissionTerms,
         ready: &mut BTreeMap<usize, AdmittedFollower>,
     ) -> Result<(), NodeError> {
-        let NodePlace { nodes, address, port, timeout, .. } = terms.place.clone();
+        let (NodePlace { nodes, timeout, .. }, meeting) = (terms.place.clone(), terms.place.meeting_place());
         let system = |error: io::Error| {
             NodeError::of_host(
-                format!("the other nodes cannot connect to {address} port {port}: {error}"),
+                format!("the other nodes cannot connect {meeting}: {error}"),
                 "raise the limits of open files (`ulimit -n`) and processes (`ulimit -u`) on node 0, then start the same \
                  command again on all nodes",
             )
         };
-        self.0.set_nonblocking(true).map_err(system)?;
         let (admissions, admitted) = mpsc::channel();
         let deadline = Instant::now() + timeout;
         let terms = Arc::new(terms);
         let mut last_error = String::new();
         while ready.len() + 1 < nodes {
-            match self.0.accept() {
-                Ok((stream, _)) => {
+            match self.accept(nodes) {
+                Ok(Some(channel)) => {
                     let (admissions, terms) = (admissions.clone(), Arc::clone(&terms));
-                    let admit = move || admissions.send(terms.admit(stream, deadline));
+                    let admit = move || admissions.send(terms.admit(channel, deadline));
                     thread::Builder::new().name("node".to_owned()).spawn(admit).map_err(system)?;
                 }
-                // An error may belong to one connection, or be over soon.
+                Ok(None) => thread::sleep(ACCEPT_INTERVAL),
+                // It may belong to one connection, or be over soon.
                 Err(error) => {
-                    if error.kind() != io::ErrorKind::WouldBlock {
-                        last_error = format!(" ({error})");
-                    }
+                    last_error = format!(" ({error})");
                     thread::sleep(ACCEPT_INTERVAL);
                 }
             }
@@ -134,11 +134,9 @@ impl NodeListener {
                 let word = if missing.len() == 1 { "node" } else { "nodes" };
                 let (missing, seconds) = (missing.join(", "), timeout.as_secs());
                 return Err(NodeError::of_host(
-                    format!(
-                        "{word} {missing} did not connect to {address} port {port} within {seconds} s{last_error}"
-                    ),
-                    "start the same command on each node with its `--node-rank`; `--node-timeout` gives the time to wait, and a \
-                     firewall must allow the port and the following one",
+                    format!("{word} {missing} did not connect {meeting} within {seconds} s{last_error}"),
+                    "start the same command on each node with its `--node-rank`; `--node-timeout` gives the time to wait. All nodes \
+                     must see the folder; with a secret, a firewall must allow `--master-port` and the following port",
                 ));
             }
         }
@@ -157,7 +155,7 @@ fn follower_lost(node: usize, host: &str, problem: &impl ToString) -> NodeError 
 fn differing_values(own: &NodeAgreement, others: &NodeAgreement, [one, two]: [&str; 2]) -> Option<String> {
     let shown = |value: Option<&String>| match value.map(String::as_str) {
         None | Some("") => "none".to_owned(),
-        Some(value) => format!("`{value}`"),
+        Some(value) => format!("`{}`", truncate_for_message(value)),
     };
     let names: BTreeSet<&String> = own.keys().chain(others.keys()).collect();
     let values = names.into_iter().map(|name| (name, own.get(name), others.get(name)));
@@ -212,12 +210,13 @@ impl AdmissionTerms {
     }
 
     /// Exchanges versions and values with a follower. Returns `None` if another program has connected.
-    fn admit(&self, stream: TcpStream, deadline: Instant) -> Result<Option<AdmittedFollower>, NodeError> {
+    fn admit(&self, channel: Channel, deadline: Instant) -> Result<Option<AdmittedFollower>, NodeError> {
         let left = deadline.saturating_duration_since(Instant::now());
+        let (sender, mut receiver) = channel.split(Some(&self.folder));
         // A follower reads its devices and its catalogue before it answers.
-        let Ok((sender, mut receiver)) = split_stream(stream, &self.folder, left.max(TIMEOUT)) else {
+        if receiver.set_timeout(left.max(self.place.lost_after())).is_err() {
             return Ok(None);
-        };
+        }
         let Ok((NodeMessage::Hello { version, node, nodes, host }, _)) = receiver.receive() else {
             return Ok(None);
         };

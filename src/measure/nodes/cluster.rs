@@ -5,13 +5,17 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use super::{
-    UNEXPECTED,
-    connection::{HEARTBEAT_INTERVAL, NodeMessage, NodeReceiver, NodeSender, PartOrder, PartResult, TIMEOUT},
+    NodePlace, UNEXPECTED,
+    connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender},
+    message::{NodeMessage, PartOrder, PartResult},
     node_name,
+    shared_folder::SharedSession,
 };
+use crate::measure::collective::sweep_session::SweepPart;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartState {
@@ -24,10 +28,10 @@ pub(crate) enum PartState {
 #[derive(Debug)]
 pub(crate) struct NodeCluster {
     pub(super) host: String,
-    /// Address and port of torchrun's store on node 0.
-    pub(crate) address: String,
-    pub(crate) store_port: u16,
+    pub(crate) place: NodePlace,
     pub(super) followers: BTreeMap<usize, Follower>,
+    /// Removed after the connections were closed.
+    pub(super) session: Option<SharedSession>,
 }
 
 #[derive(Debug)]
@@ -40,7 +44,8 @@ pub(super) struct Follower {
 
 #[derive(Debug, Default)]
 struct FollowerState {
-    results: BTreeMap<u32, PartResult>,
+    /// The collection that was started last, with its result.
+    part: Option<(u32, Option<PartResult>)>,
     lost: Option<String>,
     failure: Option<String>,
     is_stop_requested: bool,
@@ -54,19 +59,22 @@ impl Follower {
     pub(super) fn start(
         node: usize,
         host: String,
-        sender: Arc<NodeSender>,
-        mut receiver: NodeReceiver,
+        (sender, mut receiver): (Arc<NodeSender>, NodeReceiver),
+        timeout: Duration,
     ) -> io::Result<Self> {
         let state = Arc::new(Mutex::new(FollowerState::default()));
         sender.start_heartbeats(HEARTBEAT_INTERVAL)?;
-        receiver.set_timeout(TIMEOUT)?;
+        receiver.set_timeout(timeout)?;
         let shared = Arc::clone(&state);
         let receive = move || {
             let problem = loop {
                 match receiver.receive() {
-                    Ok((NodeMessage::Ended(result), archive)) => {
-                        lock(&shared).results.insert(result.collection, PartResult { archive, ..result });
-                    }
+                    Ok((NodeMessage::Ended(result), archive)) => match &mut lock(&shared).part {
+                        Some((collection, ended @ None)) if *collection == result.collection => {
+                            *ended = Some(PartResult { archive, ..result });
+                        }
+                        _ => break UNEXPECTED.to_owned(),
+                    },
                     Ok((NodeMessage::StopRequested, _)) => lock(&shared).is_stop_requested = true,
                     Ok((NodeMessage::Refused(error), _)) => break error.to_string(),
                     Ok(_) => break UNEXPECTED.to_owned(),
@@ -98,13 +106,12 @@ impl NodeCluster {
 
     pub(crate) fn start_part(&self, node: usize, order: PartOrder) {
         let follower = &self.followers[&node];
-        // Collections of an earlier run of the sweep have the same numbers.
-        lock(&follower.state).results.remove(&order.collection);
+        lock(&follower.state).part = Some((order.collection, None));
         follower.send(&NodeMessage::Start(Box::new(order)));
     }
 
-    pub(crate) fn add_cases(&self, sweep: &str) {
-        let message = NodeMessage::FurtherCases { sweep: sweep.to_owned() };
+    pub(crate) fn add_cases(&self, parts: &[SweepPart]) {
+        let message = NodeMessage::FurtherCases { parts: parts.to_vec() };
         self.followers.values().for_each(|follower| follower.send(&message));
     }
 
@@ -115,10 +122,10 @@ impl NodeCluster {
     pub(crate) fn part_state(&self, node: usize, collection: u32) -> PartState {
         let follower = &self.followers[&node];
         let state = lock(&follower.state);
-        match (state.results.get(&collection), &state.lost) {
-            (Some(result), _) => PartState::Ended(result.clone()),
-            (None, Some(problem)) => PartState::Lost(format!("{} was lost: {problem}", follower.name)),
-            (None, None) => PartState::Running,
+        match (&state.part, &state.lost) {
+            (Some((known, Some(result))), _) if *known == collection => PartState::Ended(result.clone()),
+            (_, Some(problem)) => PartState::Lost(format!("{} was lost: {problem}", follower.name)),
+            (_, None) => PartState::Running,
         }
     }
 
@@ -159,5 +166,6 @@ impl NodeCluster {
 impl Drop for NodeCluster {
     fn drop(&mut self) {
         self.followers.values().for_each(|follower| follower.sender.close());
+        drop(self.session.take());
     }
 }

@@ -1,19 +1,17 @@
 //! The connection of a follower to node 0.
 
 use std::{
-    io,
-    net::{TcpStream, ToSocketAddrs as _},
-    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use super::{
-    NodeError, NodePlace, UNEXPECTED,
-    connection::{
-        HEARTBEAT_INTERVAL, NodeAgreement, NodeMessage, NodeReceiver, NodeSender, TIMEOUT, split_stream,
-    },
+    NodeError, NodeMeeting, NodePlace, NodeSecret, UNEXPECTED,
+    connection::{Channel, HEARTBEAT_INTERVAL, NodeReceiver, NodeSender},
+    message::{NodeAgreement, NodeMessage},
+    secret_stream::{ConnectError, connect},
+    shared_folder::join,
 };
 
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
@@ -28,53 +26,51 @@ pub(crate) struct LeaderConnection {
 impl NodePlace {
     fn leader_lost(&self, problem: &impl ToString) -> NodeError {
         NodeError::of_host(
-            format!("node 0 at {} port {} was lost: {}", self.address, self.port, problem.to_string()),
+            format!("node 0 {} was lost: {}", self.meeting_place(), problem.to_string()),
             "the output of node 0 has the reason, unless its host or the network failed; start the same command again on all \
              nodes",
         )
     }
 
-    fn connect(&self) -> Result<TcpStream, NodeError> {
-        let Self { address, port, timeout, .. } = self;
-        let deadline = Instant::now() + *timeout;
-        let attempt = || -> io::Result<TcpStream> {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            for place in (address.as_str(), *port).to_socket_addrs()? {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let limit = left.clamp(CONNECT_INTERVAL, Duration::from_secs(10));
-                match TcpStream::connect_timeout(&place, limit) {
-                    Ok(stream) => return Ok(stream),
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
-        };
+    fn connect(&self, secret: &NodeSecret) -> Result<Channel, NodeError> {
+        let deadline = Instant::now() + self.timeout;
         loop {
-            match attempt() {
-                Ok(stream) => return Ok(stream),
-                Err(error) if Instant::now() >= deadline => {
-                    let seconds = timeout.as_secs();
-                    return Err(NodeError::of_host(
-                        format!(
-                            "node 0 at {address} port {port} is not reachable within {seconds} s: {error}"
-                        ),
-                        "`--master-addr` and `--master-port` are those of node 0, where the same command must run; \
-                         `--node-timeout` gives the time to wait",
+            let left = deadline.saturating_duration_since(Instant::now());
+            let error = match connect(&self.address, self.control_port(), secret, left.max(CONNECT_INTERVAL))
+            {
+                Ok(channel) => return Ok(channel),
+                Err(ConnectError::OtherSecret) => {
+                    return Err(NodeError::refused(
+                        format!("node 0 {} has another secret than this node", self.meeting_place()),
+                        "give the same NPUBENCH_SECRET or `--secret-file` on all nodes",
                     ));
                 }
-                Err(_) => thread::sleep(CONNECT_INTERVAL),
+                Err(ConnectError::Failed(error)) => error,
+            };
+            if Instant::now() >= deadline {
+                let (place, seconds) = (self.meeting_place(), self.timeout.as_secs());
+                return Err(NodeError::of_host(
+                    format!("node 0 {place} is not reachable within {seconds} s: {error}"),
+                    "`--master-addr` and `--master-port` are those of node 0, where the same command must run; \
+                     `--node-timeout` gives the time to wait",
+                ));
             }
+            thread::sleep(CONNECT_INTERVAL);
         }
     }
 }
 
 impl LeaderConnection {
-    /// Connects to node 0 and returns the device profile of its database. Received files would be written into
-    /// `folder`.
-    pub(crate) fn open(place: &NodePlace, host: &str, folder: &Path) -> Result<(Self, String), NodeError> {
-        let stream = place.connect()?;
+    /// Connects to node 0 and returns the device profile of its database.
+    pub(crate) fn open(place: &NodePlace, host: &str) -> Result<(Self, String), NodeError> {
+        let channel = match &place.meeting {
+            NodeMeeting::Shared(folder) => join(folder, place.node, place.timeout)?,
+            NodeMeeting::Secret(secret) => place.connect(secret)?,
+        };
+        let (sender, mut receiver) = channel.split(None);
         // Node 0 answers when all nodes have connected.
-        let (sender, receiver) = split_stream(stream, folder, place.timeout.max(TIMEOUT))
+        receiver
+            .set_timeout(place.timeout.max(place.lost_after()))
             .map_err(|error| place.leader_lost(&error))?;
         let mut connection = Self { place: place.clone(), sender, receiver };
         let NodePlace { node, nodes, .. } = *place;
@@ -92,7 +88,7 @@ impl LeaderConnection {
             return Err(self.unexpected());
         }
         self.receiver
-            .set_timeout(TIMEOUT)
+            .set_timeout(self.place.lost_after())
             .and_then(|()| self.sender.start_heartbeats(HEARTBEAT_INTERVAL))
             .map_err(|error| self.place.leader_lost(&error))
     }

@@ -1,11 +1,11 @@
 //! Hosts of a sweep over several nodes: what they agree on, and the connections between them.
 //!
-//! Node 0 listens on the control port, compares what the others have with what it has, and starts the parts of each
-//! collection. The others are followers: they render the scripts themselves, so that only numbers and evidence are
-//! sent. A message is a line of JSON with a limited length; a file follows the line that announces its size. Both
-//! sides send heartbeats, so that a lost host is noticed.
+//! Node 0 compares what the others have with what it has, and starts the parts of each collection. The others are
+//! followers: they render the scripts themselves, so that only numbers, names and evidence are sent. Messages are JSON of a
+//! limited length, in files of a shared folder or over a connection that is sealed with a secret. Both sides send
+//! heartbeats, so that a lost host is noticed.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +15,16 @@ mod admission;
 mod cluster;
 mod connection;
 mod follower;
+mod message;
+mod secret_stream;
 pub(crate) mod session;
+mod shared_folder;
 
 pub(crate) use admission::{AdmissionTerms, NodeListener};
 pub(crate) use cluster::{NodeCluster, PartState};
-pub(crate) use connection::{NodeHost, NodeMessage, NodeSender, PartEnd, PartOrder, PartResult};
 pub(crate) use follower::LeaderConnection;
+pub(crate) use message::{NodeHost, NodeMessage, PartEnd, PartOrder, PartResult};
+pub(crate) use secret_stream::NodeSecret;
 
 /// Reason why a node cannot take part, also as it is sent to the others. Nothing has been launched, unless a connection
 /// was lost later.
@@ -62,11 +66,50 @@ impl Failure for NodeError {
 pub(crate) struct NodePlace {
     pub(crate) nodes: usize,
     pub(crate) node: usize,
+    /// Address of node 0, and the port of torchrun's store there.
     pub(crate) address: String,
     pub(crate) port: u16,
+    pub(crate) meeting: NodeMeeting,
     pub(crate) timeout: Duration,
     /// True if a step of Slurm has started the nodes.
     pub(crate) is_slurm_step: bool,
+}
+
+/// How the nodes exchange messages.
+#[derive(Clone, Debug)]
+pub(crate) enum NodeMeeting {
+    /// By a folder that all nodes see.
+    Shared(PathBuf),
+    /// By the port after that of torchrun's store, with a secret.
+    Secret(NodeSecret),
+}
+
+/// Time without a sign of life after which the other node counts as lost, with a secret.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The same by a shared folder: NFS shows a new heartbeat up to 60 s late (nfs(5): acdirmax), and twice if it has just
+/// looked.
+const SHARED_TIMEOUT: Duration = Duration::from_secs(150);
+pub(crate) const MAX_NODES: usize = 4096;
+
+impl NodePlace {
+    const fn control_port(&self) -> u16 {
+        self.port.saturating_add(1)
+    }
+
+    const fn lost_after(&self) -> Duration {
+        match self.meeting {
+            NodeMeeting::Shared(_) => SHARED_TIMEOUT,
+            NodeMeeting::Secret(_) => TIMEOUT,
+        }
+    }
+
+    /// Returns the place where the nodes meet, for messages.
+    fn meeting_place(&self) -> String {
+        match &self.meeting {
+            NodeMeeting::Shared(folder) => format!("in the folder `{}`", folder.display()),
+            NodeMeeting::Secret(_) => format!("at {} port {}", self.address, self.control_port()),
+        }
+    }
 }
 
 const UNEXPECTED: &str = "it sent an unexpected message";

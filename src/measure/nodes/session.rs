@@ -6,7 +6,8 @@ use indexmap::IndexSet;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    AdmissionTerms, LeaderConnection, NodeError, NodeListener, NodePlace, connection::NodeAgreement,
+    AdmissionTerms, LeaderConnection, NodeError, NodeListener, NodePlace,
+    message::{NodeAgreement, host_name_of},
 };
 use crate::{
     base::{
@@ -70,7 +71,7 @@ fn host_name(options: &RunOptions) -> String {
     let rehearsed = options.faults.host.as_ref().and_then(|host| host.name.clone());
     let of_slurm = || std::env::var("SLURMD_NODENAME").ok();
     let of_system = || nix::unistd::gethostname().ok()?.into_string().ok();
-    rehearsed.or_else(of_slurm).or_else(of_system).unwrap_or_else(|| "a host without a name".to_owned())
+    host_name_of(&rehearsed.or_else(of_slurm).or_else(of_system).unwrap_or_default())
 }
 
 fn digest(text: &str) -> String {
@@ -161,8 +162,7 @@ impl RunContext {
             ));
         }
         let (others, word) = (place.nodes - 1, if place.nodes == 2 { "node" } else { "nodes" });
-        let NodePlace { address, port, .. } = place;
-        print_note(&format!("waiting for {others} other {word} at {address} port {port}"));
+        print_note(&format!("waiting for {others} other {word} {}", place.meeting_place()));
         let cluster = listener.admit(AdmissionTerms {
             place: place.clone(),
             host: host_name(options),
@@ -194,7 +194,7 @@ impl SweepFollower<'_> {
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let host = host_name(self.options);
         let NodePlace { node, address, .. } = self.place;
-        let (mut connection, device) = LeaderConnection::open(self.place, &host, scratch.path())?;
+        let (mut connection, device) = LeaderConnection::open(self.place, &host)?;
         let (context, options, run, agreement) = match self.prepare(find_parts, &device, &scratch) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -204,7 +204,7 @@ impl SweepFollower<'_> {
         };
         connection.agree(agreement)?;
         print_note(&format!("node {node} ({host}) takes part in the sweep of {address}"));
-        let plan = move |sweep: &str| context.plan_further_cases(&options, sweep);
+        let plan = move |parts: Vec<SweepPart>| context.plan_further_cases(&options, parts);
         match run.follow(connection, plan, |line: &str| print_note(&format!("node: {line}"))) {
             Ok(exit) => {
                 let exit = ExitStatus::from_repr(exit).unwrap_or(ExitStatus::Bug);
@@ -249,7 +249,7 @@ impl SweepFollower<'_> {
         lease_folder.prepare()?;
         let (leases, free) = lease_free_devices(&lease_folder, &context.info, &context.chips)?;
         let devices = context.chips.iter().map(|chip| chip.physical_id);
-        let used: Vec<u32> = devices.filter(|device| !free.contains(device)).collect();
+        let used: Vec<u32> = devices.clone().filter(|device| !free.contains(device)).collect();
         if !used.is_empty() {
             return Err(CommandError::cannot_measure(
                 format!("other programs use the devices {}", list(&used)),
@@ -260,7 +260,8 @@ impl SweepFollower<'_> {
         let environment =
             program_environment(&options, &host, &context.database, RehearsedDurations::default)?;
         let settings = context.collection_settings("part", &folder, &options, environment, lease_folder);
-        let run = FollowerRun { settings, cases, leases, address: place.address.clone() };
+        let run =
+            FollowerRun { settings, cases, leases, devices: devices.collect(), place: (*place).clone() };
         if let Some(problem) = run.missing_space() {
             return Err(CommandError::cannot_measure(
                 problem,
@@ -272,8 +273,13 @@ impl SweepFollower<'_> {
 }
 
 impl RunContext {
-    fn plan_further_cases(&self, options: &RunOptions, sweep: &str) -> Result<Vec<PlannedCase>, String> {
-        let sweep: CollectiveSweep = serde_json::from_str(sweep).map_err(|error| error.to_string())?;
+    fn plan_further_cases(
+        &self,
+        options: &RunOptions,
+        parts: Vec<SweepPart>,
+    ) -> Result<Vec<PlannedCase>, String> {
+        let own = options.sweep.as_ref().expect("the options of a sweep");
+        let sweep = own.refined(parts).ok_or("node 0 sent further cases that are not of this sweep")?;
         let options = RunOptions { sweep: Some(sweep), ..options.clone() };
         self.plan(&options, &[]).map(|plan| plan.cases).map_err(|error| error.message)
     }
@@ -282,11 +288,14 @@ impl RunContext {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::nodes::NodeMeeting;
 
     #[test]
     fn command_of_a_sweep_is_one_that_a_shell_accepts() {
         let (address, timeout) = ("atlas07".to_owned(), std::time::Duration::from_secs(300));
-        let place = NodePlace { nodes: 2, node: 0, address, port: 29480, timeout, is_slurm_step: true };
+        let meeting = NodeMeeting::Shared("/shared".into());
+        let place =
+            NodePlace { nodes: 2, node: 0, address, port: 29480, meeting, timeout, is_slurm_step: true };
         let arguments = ["comm", "run", "--db", "my db"].map(str::to_owned);
         assert_eq!(
             place.command(&arguments, "HCCL_ALGO=level0:NA;level1:ring"),
