@@ -12,7 +12,7 @@ use std::{
 use super::{
     NodeError, NodeMeeting, NodePlace, UNEXPECTED,
     cluster::{Follower, NodeCluster},
-    connection::{Channel, NodeReceiver, NodeSender},
+    connection::{NodeReceiver, NodeSender, NodeStreams, connection},
     message::{NodeAgreement, NodeMessage},
     node_name,
     secret_stream::{SecretListener, check_store_port},
@@ -59,9 +59,9 @@ impl NodeListener {
         })
     }
 
-    fn accept(&mut self, nodes: usize) -> io::Result<Option<Channel>> {
+    fn accept(&mut self, nodes: usize) -> io::Result<Option<NodeStreams>> {
         match self {
-            Self::Shared(session) => Ok(session.accept(nodes)),
+            Self::Shared(session) => session.accept(nodes),
             Self::Secret(listener) => listener.accept(),
         }
     }
@@ -108,9 +108,9 @@ impl NodeListener {
         let mut last_error = String::new();
         while ready.len() + 1 < nodes {
             match self.accept(nodes) {
-                Ok(Some(channel)) => {
+                Ok(Some(streams)) => {
                     let (admissions, terms) = (admissions.clone(), Arc::clone(&terms));
-                    let admit = move || admissions.send(terms.admit(channel, deadline));
+                    let admit = move || admissions.send(terms.admit(streams, deadline));
                     thread::Builder::new().name("node".to_owned()).spawn(admit).map_err(system)?;
                 }
                 Ok(None) => thread::sleep(ACCEPT_INTERVAL),
@@ -210,9 +210,9 @@ impl AdmissionTerms {
     }
 
     /// Exchanges versions and values with a follower. Returns `None` if another program has connected.
-    fn admit(&self, channel: Channel, deadline: Instant) -> Result<Option<AdmittedFollower>, NodeError> {
+    fn admit(&self, streams: NodeStreams, deadline: Instant) -> Result<Option<AdmittedFollower>, NodeError> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let (sender, mut receiver) = channel.split(Some(&self.folder));
+        let (sender, mut receiver) = connection(streams, Some(&self.folder));
         // A follower reads its devices and its catalogue before it answers.
         if receiver.set_timeout(left.max(self.place.lost_after())).is_err() {
             return Ok(None);

@@ -1,10 +1,9 @@
-//! A connection to another node, by a shared folder or by a stream that is sealed with a secret.
+//! A connection to another node: lines of JSON with a limited length, and files, over two streams of bytes.
 
 use std::{
     fmt::Debug,
-    fs::File,
-    io,
-    net::{Shutdown, TcpStream},
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader, Read, Write},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -22,7 +21,7 @@ use super::{
 };
 use crate::base::files::disk_space::free_bytes;
 
-pub(super) const MAX_MESSAGE: u64 = 4 << 20;
+const MAX_LINE: u64 = 4 << 20;
 /// MAX of an archive of evidence: a third of the space that a run keeps free for a collection (`disk_limits`), most of which
 /// are the profiler's binary data, which are not sent.
 const MAX_FILE: u64 = 1 << 30;
@@ -30,64 +29,50 @@ const MAX_FILE: u64 = 1 << 30;
 const FREE_SPACE: u64 = 16 << 20;
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
-/// A message with the size of the file that follows it.
+/// Stream from another node. It ends when one of the nodes closes it.
+pub(super) trait NodeInput: Read + Debug + Send {
+    /// Sets the time after which a read without a byte fails with [`io::ErrorKind::TimedOut`].
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+}
+
+/// Stream to another node.
+pub(super) trait NodeOutput: Write + Debug + Send {}
+
+/// Closes both streams while other threads use them.
+pub(super) trait NodeCloser: Debug + Send + Sync {
+    fn close(&self);
+}
+
+pub(super) type NodeStreams = (Box<dyn NodeInput>, Box<dyn NodeOutput>, Box<dyn NodeCloser>);
+
 #[derive(Serialize, Deserialize)]
-struct Envelope<M> {
+struct MessageLine<M> {
     message: M,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<u64>,
 }
 
-pub(super) trait MessageWriter: Debug + Send {
-    /// Writes a message and the file of the stated size that follows it.
-    fn write(&mut self, message: &[u8], file: Option<(File, u64)>) -> io::Result<()>;
-    fn beat(&mut self) -> io::Result<()>;
-}
-
-pub(super) trait MessageReader: Debug + Send {
-    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
-    /// Returns the next message, of at most [`MAX_MESSAGE`] bytes. Fails if the connection is closed, or without a sign of
-    /// life within the timeout.
-    fn read(&mut self) -> io::Result<Vec<u8>>;
-    /// Writes the file that follows the last message.
-    fn read_file(&mut self, size: u64, target: &mut File) -> io::Result<()>;
-}
-
-/// Closes a connection while another thread may use it.
-#[derive(Debug)]
-pub(super) enum Closer {
-    Stream(TcpStream),
-    Folder(super::shared_folder::FolderEnd),
-}
-
-#[derive(Debug)]
-pub(super) struct Channel {
-    pub(super) writer: Box<dyn MessageWriter>,
-    pub(super) reader: Box<dyn MessageReader>,
-    pub(super) closer: Closer,
-}
-
 #[derive(Debug)]
 pub(crate) struct NodeSender {
-    writer: Mutex<Box<dyn MessageWriter>>,
-    closer: Closer,
+    output: Mutex<Box<dyn NodeOutput>>,
+    closer: Box<dyn NodeCloser>,
 }
 
 #[derive(Debug)]
 pub(super) struct NodeReceiver {
-    reader: Box<dyn MessageReader>,
+    input: BufReader<Box<dyn NodeInput>>,
     /// Folder for the evidence of parts; `None` in a follower, which gets no files.
     folder: Option<PathBuf>,
 }
 
 static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 
-impl Channel {
-    pub(super) fn split(self, folder: Option<&Path>) -> (Arc<NodeSender>, NodeReceiver) {
-        let Self { writer, reader, closer } = self;
-        let sender = NodeSender { writer: Mutex::new(writer), closer };
-        (Arc::new(sender), NodeReceiver { reader, folder: folder.map(Path::to_owned) })
-    }
+pub(super) fn connection(
+    (input, output, closer): NodeStreams,
+    folder: Option<&Path>,
+) -> (Arc<NodeSender>, NodeReceiver) {
+    let sender = NodeSender { output: Mutex::new(output), closer };
+    (Arc::new(sender), NodeReceiver { input: BufReader::new(input), folder: folder.map(Path::to_owned) })
 }
 
 impl NodeSender {
@@ -96,14 +81,21 @@ impl NodeSender {
     }
 
     fn send_with(&self, message: &NodeMessage, file: Option<&Path>) -> io::Result<()> {
-        let file = file.map(|path| -> io::Result<(File, u64)> {
-            let file = File::open(path)?;
-            let size = file.metadata()?.len();
-            Ok((file, size))
-        });
-        let file = file.transpose()?;
-        let text = serde_json::to_vec(&Envelope { message, file: file.as_ref().map(|(_, size)| *size) })?;
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).write(&text, file)
+        let file = file.map(File::open).transpose()?;
+        let size = file.as_ref().map(File::metadata).transpose()?.map(|metadata| metadata.len());
+        let mut line = serde_json::to_vec(&MessageLine { message, file: size })?;
+        line.push(b'\n');
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.write_all(&line)?;
+        if let (Some(file), Some(size)) = (file, size) {
+            let sent = io::copy(&mut file.take(size), &mut *output)?;
+            if sent < size {
+                // The receiver would take the next message for a part of the file.
+                self.close();
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
+            }
+        }
+        output.flush()
     }
 
     /// Sends a result with its archive. A failure is noticed by the thread that receives.
@@ -123,11 +115,9 @@ impl NodeSender {
     }
 
     pub(super) fn start_heartbeats(self: &Arc<Self>, interval: Duration) -> io::Result<()> {
-        let sender = Arc::downgrade(self);
+        let sender = Arc::clone(self);
         let send = move || {
-            let beat =
-                |sender: Arc<Self>| sender.writer.lock().unwrap_or_else(PoisonError::into_inner).beat();
-            while sender.upgrade().is_some_and(|sender| beat(sender).is_ok()) {
+            while sender.send(&NodeMessage::Heartbeat).is_ok() {
                 thread::sleep(interval);
             }
         };
@@ -135,25 +125,28 @@ impl NodeSender {
     }
 
     pub(super) fn close(&self) {
-        match &self.closer {
-            Closer::Stream(stream) => drop(stream.shutdown(Shutdown::Both)),
-            Closer::Folder(end) => end.close(),
-        }
+        self.closer.close();
     }
 }
 
 impl NodeReceiver {
-    pub(super) fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.reader.set_timeout(timeout)
+    pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.input.get_ref().set_timeout(timeout)
     }
 
     /// Returns the next message other than a heartbeat, with the file that follows it. Fails if the connection is closed,
     /// nothing arrives within the timeout, or a message has another form.
     pub(super) fn receive(&mut self) -> io::Result<(NodeMessage, Option<PathBuf>)> {
         loop {
-            let Envelope { message, file } =
-                serde_json::from_slice::<Envelope<NodeMessage>>(&self.reader.read()?)
-                    .map_err(|_| invalid("it sent what is no message of this version of npubench"))?;
+            let mut line = Vec::new();
+            self.input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).map_err(describe)?;
+            match line.last() {
+                Some(b'\n') => {}
+                None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")),
+                Some(_) => return Err(invalid("it sent a message that is cut or too long")),
+            }
+            let MessageLine { message, file } = serde_json::from_slice::<MessageLine<NodeMessage>>(&line)
+                .map_err(|_| invalid("it sent a line that is no message of this version of npubench"))?;
             let message = message.checked().ok_or_else(|| invalid("it sent a message with a wrong value"))?;
             let file = match (&message, file, self.folder.clone()) {
                 (_, None, _) => None,
@@ -169,21 +162,20 @@ impl NodeReceiver {
     fn receive_file(&mut self, size: u64, folder: &Path) -> io::Result<PathBuf> {
         let free = free_bytes(folder).unwrap_or(u64::MAX);
         if size > MAX_FILE || free < size.saturating_add(FREE_SPACE) {
-            let problem = format!(
-                "it sent a file of {} MiB; {} MiB are free, at most {} MiB are accepted",
-                size >> 20,
-                free >> 20,
-                MAX_FILE >> 20
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+            let [size, free, most] = [size, free, MAX_FILE].map(|bytes| bytes >> 20);
+            let problem =
+                format!("it sent a file of {size} MiB; {free} MiB are free, at most {most} MiB are accepted");
+            return Err(invalid(&problem));
         }
         let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("received-{}-{number}.tar.gz", std::process::id()));
-        let received = self.reader.read_file(size, &mut File::create(&path)?);
-        if received.is_err() {
-            let _ = std::fs::remove_file(&path);
+        let mut file = File::create(&path)?;
+        let received = io::copy(&mut self.input.by_ref().take(size), &mut file).map_err(describe);
+        if !matches!(received, Ok(received) if received == size) {
+            let _ = fs::remove_file(&path);
+            return Err(received.err().unwrap_or_else(|| invalid("it closed the connection within a file")));
         }
-        received.map(|()| path)
+        Ok(path)
     }
 }
 
@@ -191,17 +183,18 @@ pub(super) fn invalid(problem: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-pub(super) fn closed() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")
-}
-
-pub(super) fn silent() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "it sent no heartbeat in time")
+fn describe(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            io::Error::new(io::ErrorKind::TimedOut, "it sent no heartbeat in time")
+        }
+        _ => error,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, time::Instant};
+    use std::{net::TcpListener, time::Instant};
 
     use super::{
         super::{
@@ -224,33 +217,19 @@ mod tests {
         }
     }
 
-    /// Connections of node 0 and of a follower, by a secret and by a shared folder.
-    fn pairs(folder: &Path) -> Vec<([Channel; 2], Option<SharedSession>)> {
+    /// Streams of node 0 and of a follower, by a secret and by a shared folder.
+    fn pairs(folder: &Path) -> Vec<([NodeStreams; 2], Option<SharedSession>)> {
         let secret = NodeSecret::new("a secret of nodes").expect("long enough");
-        let (mut listener, port) = wait(|| {
-            let port = 20_000
-                + u16::try_from(std::process::id() % 1000).expect("small") * 10
-                + u16::try_from(NEXT_FILE.fetch_add(1, Ordering::Relaxed) % 10).expect("small");
-            SecretListener::open("127.0.0.1", port, secret.clone()).ok().map(|listener| (listener, port))
-        });
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+        let mut listener = SecretListener::open("127.0.0.1", free.port(), secret.clone()).expect("opened");
         let connecting =
-            thread::spawn(move || connect("127.0.0.1", port, &secret, Duration::from_secs(20)).ok());
+            thread::spawn(move || connect(free, &secret, Duration::from_secs(20)).expect("connected"));
         let node_0 = wait(|| listener.accept().expect("accepted"));
-        let sealed = [node_0, connecting.join().expect("no panic").expect("connected")];
+        let sealed = [node_0, connecting.join().expect("no panic").expect("the same secret")];
         let mut session = SharedSession::open(folder).expect("a session");
-        let place = folder.to_owned();
-        let joining = thread::spawn(move || join(&place, 1, Duration::from_secs(20)));
-        let follower = joining.join().expect("no panic").expect("joined");
-        let (sender, receiver) = follower.split(None);
-        sender.send(&NodeMessage::Accepted).expect("sent");
-        let node_0 = wait(|| session.accept(2));
-        let (own, mut first) = node_0.split(None);
-        assert_eq!(first.receive().expect("the first message").0, NodeMessage::Accepted);
-        let joined = |sender: Arc<NodeSender>, receiver: NodeReceiver| {
-            let NodeSender { writer, closer } = Arc::into_inner(sender).expect("the only one");
-            Channel { writer: writer.into_inner().expect("not poisoned"), reader: receiver.reader, closer }
-        };
-        vec![(sealed, None), ([joined(own, first), joined(sender, receiver)], Some(session))]
+        let follower = join(folder, 1, Duration::from_secs(20)).expect("joined");
+        let node_0 = wait(|| session.accept(2).expect("accepted"));
+        vec![(sealed, None), ([node_0, follower], Some(session))]
     }
 
     fn folder() -> tempfile::TempDir {
@@ -263,8 +242,8 @@ mod tests {
         let file = received.path().join("file");
         fs::write(&file, vec![b'\n'; 200_000]).expect("written");
         for ([node_0, follower], session) in pairs(shared.path()) {
-            let (sender, _receiver) = follower.split(None);
-            let (own, mut receiver) = node_0.split(Some(received.path()));
+            let (sender, _receiver) = connection(follower, None);
+            let (own, mut receiver) = connection(node_0, Some(received.path()));
             let result = PartResult {
                 collection: 3,
                 end: super::super::PartEnd::Done,
@@ -305,7 +284,7 @@ mod tests {
     #[test]
     fn foreign_and_endless_messages_and_files_are_refused() {
         let (shared, received) = (folder(), folder());
-        let long = vec![b'x'; usize::try_from(MAX_MESSAGE).expect("small") + 9];
+        let long = vec![b'x'; usize::try_from(MAX_LINE).expect("small") + 9];
         let size = MAX_FILE + 1;
         let large = format!(
             r#"{{"message": {{"ended": {{"collection": 1, "end": "done", "message": ""}}}}, "file": {size}}}"#
@@ -323,17 +302,17 @@ mod tests {
             ),
         ] {
             for ([node_0, mut follower], session) in pairs(shared.path()) {
-                let (own, mut receiver) = node_0.split(Some(received.path()));
-                let text = bytes.to_vec();
+                let (own, mut receiver) = connection(node_0, Some(received.path()));
+                let text = [bytes, b"\n"].concat();
                 let writing = thread::spawn(move || {
-                    let _ = follower.writer.write(&text, None);
+                    let _ = follower.1.write_all(&text);
                     follower
                 });
                 let problem = receiver.receive().expect_err("refused").to_string();
                 assert!(problem.contains(expected), "{problem}");
                 own.close();
                 let follower = writing.join().expect("no panic");
-                follower.split(None).0.close();
+                follower.2.close();
                 drop(session);
             }
         }

@@ -1,6 +1,8 @@
 //! The connection of a follower to node 0.
 
 use std::{
+    io,
+    net::ToSocketAddrs as _,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -8,9 +10,9 @@ use std::{
 
 use super::{
     NodeError, NodeMeeting, NodePlace, NodeSecret, UNEXPECTED,
-    connection::{Channel, HEARTBEAT_INTERVAL, NodeReceiver, NodeSender},
+    connection::{HEARTBEAT_INTERVAL, NodeReceiver, NodeSender, NodeStreams, connection},
     message::{NodeAgreement, NodeMessage},
-    secret_stream::{ConnectError, connect},
+    secret_stream::connect,
     shared_folder::join,
 };
 
@@ -32,25 +34,28 @@ impl NodePlace {
         )
     }
 
-    fn connect(&self, secret: &NodeSecret) -> Result<Channel, NodeError> {
+    fn connect(&self, secret: &NodeSecret) -> Result<NodeStreams, NodeError> {
         let deadline = Instant::now() + self.timeout;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let error = match connect(&self.address, self.control_port(), secret, left.max(CONNECT_INTERVAL))
-            {
-                Ok(channel) => return Ok(channel),
-                Err(ConnectError::OtherSecret) => {
-                    return Err(NodeError::refused(
-                        format!("node 0 {} has another secret than this node", self.meeting_place()),
-                        "give the same NPUBENCH_SECRET or `--secret-file` on all nodes",
-                    ));
+            let left = deadline.saturating_duration_since(Instant::now()).max(CONNECT_INTERVAL);
+            let places = (self.address.as_str(), self.control_port()).to_socket_addrs();
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            for place in places.into_iter().flatten() {
+                match connect(place, secret, left) {
+                    Ok(Some(streams)) => return Ok(streams),
+                    Ok(None) => {
+                        return Err(NodeError::refused(
+                            format!("node 0 {} has another secret than this node", self.meeting_place()),
+                            "give the same NPUBENCH_SECRET or `--secret-file` on all nodes",
+                        ));
+                    }
+                    Err(error) => last = error,
                 }
-                Err(ConnectError::Failed(error)) => error,
-            };
+            }
             if Instant::now() >= deadline {
                 let (place, seconds) = (self.meeting_place(), self.timeout.as_secs());
                 return Err(NodeError::of_host(
-                    format!("node 0 {place} is not reachable within {seconds} s: {error}"),
+                    format!("node 0 {place} is not reachable within {seconds} s: {last}"),
                     "`--master-addr` and `--master-port` are those of node 0, where the same command must run; \
                      `--node-timeout` gives the time to wait",
                 ));
@@ -63,11 +68,11 @@ impl NodePlace {
 impl LeaderConnection {
     /// Connects to node 0 and returns the device profile of its database.
     pub(crate) fn open(place: &NodePlace, host: &str) -> Result<(Self, String), NodeError> {
-        let channel = match &place.meeting {
+        let streams = match &place.meeting {
             NodeMeeting::Shared(folder) => join(folder, place.node, place.timeout)?,
             NodeMeeting::Secret(secret) => place.connect(secret)?,
         };
-        let (sender, mut receiver) = channel.split(None);
+        let (sender, receiver) = connection(streams, None);
         // Node 0 answers when all nodes have connected.
         receiver
             .set_timeout(place.timeout.max(place.lost_after()))

@@ -93,7 +93,7 @@ pub(crate) enum NodeMessage {
 
 const MAX_NAME: usize = 128;
 /// MAX of a text that is printed or stored, in characters.
-const MAX_TEXT: usize = 200;
+const MAX_TEXT: usize = 256;
 /// MAX of what nodes compare: about 40 values, the longest of which is a list of message sizes.
 const MAX_VALUES: usize = 128;
 const MAX_CASES: usize = 10_000;

@@ -1,399 +1,293 @@
-//! Connections of nodes by a folder that all of them see, without a listener. Messages are numbered files in the folder of
-//! the session, which its user alone can read and write.
+//! Nodes that meet in a folder, without a listener. A session is a folder for its user alone, with a file for each direction
+//! between node 0 and a follower: its node appends, the other one reads what is new.
 //!
-//! A client of NFS shows changes of a folder up to 60 s late (nfs(5): acdirmax), and hosts may have other clocks: a node
-//! lives if its file of heartbeats changes, by the reader's monotonic clock.
+//! A file that is opened again shows what was written before, also by NFS (nfs(5), close-to-open), while its new names may
+//! be hidden for 60 s (acdirmax). Clocks of hosts are not compared: node 0 lives while its announcement becomes longer.
 
 use std::{
-    collections::BTreeMap,
+    ffi::OsStr,
     fs::{self, File},
-    io::{self, Read, Write as _},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    io::{self, Read, Seek as _, SeekFrom, Write},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use tempfile::TempDir;
+use nix::fcntl::OFlag;
+use tempfile::{NamedTempFile, TempDir};
 
 use super::{
-    MAX_NODES, NodeError,
-    connection::{Channel, Closer, MAX_MESSAGE, MessageReader, MessageWriter, closed, invalid, silent},
+    NodeError,
+    connection::{NodeCloser, NodeInput, NodeOutput, NodeStreams},
 };
-use crate::base::{
-    files::{named_entries, open_regular},
-    shell_argument::quoted_path,
-};
+use crate::base::{files::open_regular, shell_argument::quoted_path};
 
+/// Name of the session, and a byte for each heartbeat of node 0.
 const ANNOUNCEMENT: &str = "npubench-sweep";
 const SESSION: &str = "npubench-session-";
-const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// MAX of the time in which followers read the end of a sweep, before its folder is left to a later start.
+const BEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// MIN of the time without a heartbeat after which a session is of a killed node 0.
+const STALE_AFTER: Duration = Duration::from_secs(10);
+/// MAX of the time in which followers read the end of a sweep.
 const END_TIME: Duration = Duration::from_secs(15);
-/// MAX of a heartbeat and of the name of a session.
-const MAX_SMALL: u64 = 128;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// MAX of a write: each arrives before the next one begins, so that no reader finds a gap.
+const MAX_WRITE: usize = 32 << 10;
 
-static NEXT_BEAT: AtomicU64 = AtomicU64::new(1);
-
-fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit { Err(invalid("it sent a message that is too long")) } else { Ok(bytes) }
-}
-
-fn read_beat(session: &Path, node: usize) -> Option<Vec<u8>> {
-    read_limited(&session.join(format!("alive.{node}")), MAX_SMALL).ok()
-}
-
-/// Writes the next heartbeat. It is renamed into the folder, after which the client of NFS looks at the folder again
-/// (unproven).
-fn beat(session: &Path, node: usize) -> io::Result<()> {
-    let number = NEXT_BEAT.fetch_add(1, Ordering::Relaxed);
-    let text = format!("{}-{number}", std::process::id());
-    put(&session.join(format!("alive.{node}")), &mut text.as_bytes())
-}
-
-/// Writes a file as a whole: a reader finds all of it or none. A link in its place is replaced.
-fn put(path: &Path, content: &mut dyn Read) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut draft = tempfile::NamedTempFile::new_in(folder)?;
-    io::copy(content, &mut draft)?;
-    draft.flush()?;
-    // A client of NFS would else write it when it is closed, after the rename.
-    draft.as_file().sync_all()?;
-    draft.persist(path).map(drop).map_err(|error| error.error)
-}
-
-/// Messages from one node to another: files with the number of the message, and one with the count of all at the end.
-#[derive(Clone, Debug)]
-struct Direction {
-    session: PathBuf,
-    from: usize,
-    to: usize,
-}
-
-impl Direction {
-    fn path(&self, rest: &str) -> PathBuf {
-        self.session.join(format!("{}-{}.{rest}", self.from, self.to))
-    }
-
-    fn message(&self, number: u64) -> PathBuf {
-        self.path(&format!("{number}.json"))
-    }
-
-    fn file(&self, number: u64) -> PathBuf {
-        self.path(&format!("{number}.tar.gz"))
-    }
-
-    fn end(&self) -> PathBuf {
-        self.path("end")
-    }
-}
-
-/// What closes the own side of a connection.
-#[derive(Clone, Debug)]
-pub(super) struct FolderEnd {
-    direction: Direction,
-    sent: Arc<AtomicU64>,
-    is_closed: Arc<AtomicBool>,
-}
-
-impl FolderEnd {
-    pub(super) fn close(&self) {
-        if !self.is_closed.swap(true, Ordering::SeqCst) {
-            let count = self.sent.load(Ordering::SeqCst).to_string();
-            let _ = put(&self.direction.end(), &mut count.as_bytes());
-        }
-    }
+/// What ends a direction stands beside it.
+fn end_of(path: &Path) -> PathBuf {
+    path.with_added_extension("end")
 }
 
 #[derive(Debug)]
-struct FolderWriter(FolderEnd);
-
-impl MessageWriter for FolderWriter {
-    fn write(&mut self, message: &[u8], file: Option<(File, u64)>) -> io::Result<()> {
-        let FolderEnd { direction, sent, is_closed } = &self.0;
-        if is_closed.load(Ordering::SeqCst) {
-            return Err(closed());
-        }
-        let number = sent.load(Ordering::SeqCst);
-        if let Some((file, size)) = file {
-            put(&direction.file(number), &mut file.take(size))?;
-        }
-        put(&direction.message(number), &mut &*message)?;
-        sent.store(number + 1, Ordering::SeqCst);
-        Ok(())
-    }
-
-    fn beat(&mut self) -> io::Result<()> {
-        if self.0.is_closed.load(Ordering::SeqCst) {
-            Err(closed())
-        } else {
-            beat(&self.0.direction.session, self.0.direction.from)
-        }
-    }
-}
-
-#[derive(Debug)]
-struct FolderReader {
-    direction: Direction,
-    next: u64,
-    /// Set when the own side is closed.
+struct FolderInput {
+    path: PathBuf,
+    position: u64,
+    timeout: Mutex<Duration>,
     is_closed: Arc<AtomicBool>,
-    last_beat: Option<Vec<u8>>,
-    seen: Instant,
-    timeout: Duration,
 }
 
-impl MessageReader for FolderReader {
-    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        (self.timeout, self.seen) = (timeout, Instant::now());
-        Ok(())
-    }
-
-    fn read(&mut self) -> io::Result<Vec<u8>> {
-        let mut beats = 0;
+impl Read for FolderInput {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let deadline = Instant::now() + *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let path = self.direction.message(self.next);
-            match read_limited(&path, MAX_MESSAGE) {
-                Ok(message) => {
-                    let _ = fs::remove_file(path);
-                    (self.next, self.seen) = (self.next + 1, Instant::now());
-                    return Ok(message);
-                }
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
-                // Also a stale handle, which a later attempt does not find any more.
-                Err(_) => {}
+            if self.is_closed.load(Ordering::SeqCst) {
+                return Ok(0);
             }
-            let end = read_limited(&self.direction.end(), MAX_SMALL).ok();
-            let count = end.and_then(|text| String::from_utf8(text).ok()?.parse::<u64>().ok());
-            if self.is_closed.load(Ordering::SeqCst) || count.is_some_and(|count| count <= self.next) {
-                return Err(closed());
+            let has_ended = end_of(&self.path).exists();
+            let mut file = open_regular(&self.path)?;
+            file.seek(SeekFrom::Start(self.position))?;
+            let length = file.read(bytes)?;
+            self.position += length as u64;
+            if length > 0 || has_ended {
+                return Ok(length);
             }
-            beats += 1;
-            if beats % 10 == 0
-                && let Some(beat) = read_beat(&self.direction.session, self.direction.from)
-                && self.last_beat.as_ref() != Some(&beat)
-            {
-                (self.last_beat, self.seen) = (Some(beat), Instant::now());
-            }
-            if self.seen.elapsed() >= self.timeout {
+            if Instant::now() >= deadline {
                 // Nothing waits for the end of a lost node.
-                let _ = put(&self.direction.end(), &mut &b"0"[..]);
-                return Err(silent());
+                let _ = File::create(end_of(&self.path));
+                return Err(io::ErrorKind::TimedOut.into());
             }
             thread::sleep(POLL_INTERVAL);
         }
     }
+}
 
-    fn read_file(&mut self, size: u64, target: &mut File) -> io::Result<()> {
-        let path = self.direction.file(self.next.saturating_sub(1));
-        let copied = io::copy(&mut open_regular(&path)?.take(size), target)?;
-        let _ = fs::remove_file(path);
-        if copied < size { Err(closed()) } else { Ok(()) }
+impl NodeInput for FolderInput {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+        Ok(())
     }
 }
 
-fn channel(session: &Path, own: usize, other: usize) -> Channel {
-    let direction = |from, to| Direction { session: session.to_owned(), from, to };
-    let is_closed = Arc::new(AtomicBool::new(false));
-    let end = FolderEnd {
-        direction: direction(own, other),
-        sent: Arc::default(),
-        is_closed: Arc::clone(&is_closed),
-    };
-    let reader = FolderReader {
-        direction: direction(other, own),
-        next: 0,
-        is_closed,
-        last_beat: None,
-        seen: Instant::now(),
-        timeout: super::SHARED_TIMEOUT,
-    };
-    Channel {
-        writer: Box::new(FolderWriter(end.clone())),
-        reader: Box::new(reader),
-        closer: Closer::Folder(end),
+#[derive(Debug)]
+struct FolderOutput {
+    file: File,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Write for FolderOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.is_closed.load(Ordering::SeqCst) {
+            true => Err(io::ErrorKind::BrokenPipe.into()),
+            false => self.file.write(&bytes[..bytes.len().min(MAX_WRITE)]),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-/// Returns the owner of files of this process in a folder: a server of NFS may have another one than the system. Fails if all
-/// users can write into the folder, or this one cannot.
+impl NodeOutput for FolderOutput {}
+
+#[derive(Debug)]
+struct FolderCloser {
+    output: PathBuf,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl NodeCloser for FolderCloser {
+    fn close(&self) {
+        if !self.is_closed.swap(true, Ordering::SeqCst) {
+            let _ = File::create(end_of(&self.output));
+        }
+    }
+}
+
+fn append(path: &Path, is_new: bool) -> io::Result<File> {
+    let sync = (OFlag::O_SYNC | OFlag::O_NOFOLLOW).bits();
+    File::options().append(true).create_new(is_new).custom_flags(sync).open(path)
+}
+
+/// Opens the files of node 0 and a follower; the follower makes them, which fails if they are there.
+fn streams(session: &Path, own: usize, other: usize) -> io::Result<NodeStreams> {
+    let path = |from: usize, to: usize| session.join(format!("{from}-{to}"));
+    let (output, input) = (path(own, other), path(other, own));
+    if own > 0 {
+        append(&input, true)?;
+    }
+    let (file, is_closed) = (append(&output, own > 0)?, Arc::new(AtomicBool::new(false)));
+    let (of_output, of_input) = (Arc::clone(&is_closed), Arc::clone(&is_closed));
+    let timeout = Mutex::new(super::SHARED_TIMEOUT);
+    Ok((
+        Box::new(FolderInput { path: input, position: 0, timeout, is_closed: of_input }),
+        Box::new(FolderOutput { file, is_closed: of_output }),
+        Box::new(FolderCloser { output, is_closed }),
+    ))
+}
+
+/// Name of the announced session and length of the announcement; `None` if the session is not one of this user, whose
+/// files have this owner.
+fn announced(folder: &Path, owner: u32) -> Option<(PathBuf, u64)> {
+    let file = open_regular(&folder.join(ANNOUNCEMENT)).ok()?;
+    let (length, mut text) = (file.metadata().ok()?.len(), String::new());
+    file.take(128).read_to_string(&mut text).ok()?;
+    let name = text.lines().next()?;
+    let random = name.strip_prefix(SESSION)?;
+    let session = folder.join(name);
+    let found = fs::symlink_metadata(&session).ok()?;
+    let is_own = found.is_dir() && found.uid() == owner && found.mode() & 0o077 == 0;
+    let is_name = !random.is_empty() && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_own && is_name).then_some((session, length))
+}
+
+/// Returns the owner of the files of this process, which a server of NFS may set. Fails if every user, or not this one, can
+/// write into the folder.
 fn check_folder(folder: &Path) -> Result<u32, NodeError> {
     let refused = |problem: &str| {
+        let new = quoted_path(&folder.join("nodes"));
         NodeError::refused(
             format!("`--shared {}`: {problem}", folder.display()),
-            format!(
-                "make one on a disk that all nodes see, with `mkdir -m 700 {}`, and give it on all nodes",
-                quoted_path(&folder.join("npubench-nodes"))
-            ),
+            format!("give a folder that all nodes see, made with `mkdir -m 700`, such as {new}"),
         )
     };
-    let found =
-        fs::metadata(folder).map_err(|error| refused(&format!("the folder cannot be read: {error}")))?;
-    if !found.is_dir() {
-        return Err(refused("it is no folder"));
+    let read = |error: io::Error| refused(&format!("this user cannot write into it: {error}"));
+    let probe = NamedTempFile::new_in(folder).map_err(read)?;
+    match fs::metadata(folder).map_err(read)?.mode() & 0o002 {
+        0 => Ok(probe.as_file().metadata().map_err(read)?.uid()),
+        _ => Err(refused("every user can write into it, so that a stranger could disturb the sweep")),
     }
-    if found.permissions().mode() & 0o002 != 0 {
-        return Err(refused(
-            "every user can write into this folder, so that a stranger could take part in the sweep",
-        ));
-    }
-    let probe = tempfile::NamedTempFile::new_in(folder).and_then(|probe| probe.as_file().metadata());
-    Ok(probe.map_err(|error| refused(&format!("this user cannot write into the folder: {error}")))?.uid())
 }
 
-/// The session of node 0. Dropping it waits until the followers have read its end, and removes its folder.
+/// The session of node 0.
 #[derive(Debug)]
 pub(crate) struct SharedSession {
     folder: Option<TempDir>,
     announcement: PathBuf,
     is_over: Arc<AtomicBool>,
-    joined: BTreeMap<usize, Direction>,
-}
-
-fn sessions(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
-    named_entries(folder, SESSION, "").into_iter().map(|path| (path.clone(), read_beat(&path, 0))).collect()
-}
-
-fn is_session(path: &Path, owner: u32) -> bool {
-    fs::symlink_metadata(path)
-        .is_ok_and(|found| found.is_dir() && found.uid() == owner && found.permissions().mode() & 0o022 == 0)
+    joined: Vec<PathBuf>,
 }
 
 impl SharedSession {
     pub(super) fn open(folder: &Path) -> Result<Self, NodeError> {
         let owner = check_folder(folder)?;
-        let earlier = sessions(folder);
-        let make = || -> io::Result<Self> {
-            let mode = fs::Permissions::from_mode(0o700);
-            let session = tempfile::Builder::new()
-                .prefix(SESSION)
-                .rand_bytes(16)
-                .permissions(mode)
-                .tempdir_in(folder)?;
-            let name = session.path().file_name().unwrap_or_default().to_owned();
-            beat(session.path(), 0)?;
-            let announcement = folder.join(ANNOUNCEMENT);
-            put(&announcement, &mut name.as_encoded_bytes())?;
-            let (is_over, path) = (Arc::new(AtomicBool::new(false)), session.path().to_owned());
-            let shared = Arc::clone(&is_over);
-            let start = Instant::now();
-            let live = move || {
-                let mut earlier = earlier;
-                while !shared.load(Ordering::SeqCst) && beat(&path, 0).is_ok() {
-                    // Sessions of killed processes; the heartbeats of live ones have changed meanwhile.
-                    if start.elapsed() >= super::SHARED_TIMEOUT {
-                        for (path, seen) in std::mem::take(&mut earlier) {
-                            if read_beat(&path, 0) == seen && is_session(&path, owner) {
-                                let _ = fs::remove_dir_all(path);
-                            }
-                        }
-                    }
-                    thread::sleep(BEAT_INTERVAL);
-                }
-            };
-            thread::Builder::new().name("session".to_owned()).spawn(live)?;
-            Ok(Self { folder: Some(session), announcement, is_over, joined: BTreeMap::new() })
-        };
-        make().map_err(|error| {
+        if let Some(known) = announced(folder, owner) {
+            thread::sleep(STALE_AFTER);
+            if announced(folder, owner).is_some_and(|seen| seen != known) {
+                return Err(NodeError::refused(
+                    format!("another sweep uses `{}`", folder.display()),
+                    "wait for its end, or give another folder with `--shared`",
+                ));
+            }
+            let _ = fs::remove_dir_all(known.0);
+        }
+        Self::announce(folder).map_err(|error| {
             let problem = format!("no session can be made in `{}`: {error}", folder.display());
             NodeError::of_host(problem, "check the free space of its file system")
         })
     }
 
-    /// Returns the connection of a follower that has joined since, if there is one.
-    pub(super) fn accept(&mut self, nodes: usize) -> Option<Channel> {
-        let session = self.folder.as_ref()?.path();
-        let first = |node: usize| Direction { session: session.to_owned(), from: node, to: 0 };
-        let node =
-            (1..nodes).find(|node| !self.joined.contains_key(node) && first(*node).message(0).exists())?;
-        let joined = channel(session, 0, node);
-        self.joined.insert(node, first(node));
-        Some(joined)
+    fn announce(folder: &Path) -> io::Result<Self> {
+        let mode = fs::Permissions::from_mode(0o700);
+        let session =
+            tempfile::Builder::new().prefix(SESSION).rand_bytes(16).permissions(mode).tempdir_in(folder)?;
+        let announcement = folder.join(ANNOUNCEMENT);
+        // A link in its place is replaced.
+        let mut draft = NamedTempFile::new_in(folder)?;
+        writeln!(draft, "{}", session.path().file_name().and_then(OsStr::to_str).unwrap_or_default())?;
+        draft.as_file().sync_all()?;
+        draft.persist(&announcement)?;
+        let (mut beats, is_over) = (append(&announcement, false)?, Arc::new(AtomicBool::new(false)));
+        let shared = Arc::clone(&is_over);
+        let beat = move || {
+            while !shared.load(Ordering::SeqCst) && beats.write_all(b".").is_ok() {
+                thread::sleep(BEAT_INTERVAL);
+            }
+        };
+        thread::Builder::new().name("session".to_owned()).spawn(beat)?;
+        Ok(Self { folder: Some(session), announcement, is_over, joined: Vec::new() })
+    }
+
+    /// Returns the streams of a follower that has joined since, if there is one.
+    pub(super) fn accept(&mut self, nodes: usize) -> io::Result<Option<NodeStreams>> {
+        let Some(session) = &self.folder else { return Ok(None) };
+        let file = |node: usize| session.path().join(format!("{node}-0"));
+        let mut new = (1..nodes).filter(|node| !self.joined.contains(&file(*node)) && file(*node).exists());
+        let Some(node) = new.next() else { return Ok(None) };
+        let streams = streams(session.path(), 0, node)?;
+        self.joined.push(file(node));
+        Ok(Some(streams))
     }
 }
 
 impl Drop for SharedSession {
+    /// Waits until the followers have read the end of the sweep, and removes the session; a later start removes the others.
     fn drop(&mut self) {
-        let Some(session) = self.folder.take() else { return };
-        let name = session.path().file_name().unwrap_or_default().as_encoded_bytes().to_vec();
-        if read_limited(&self.announcement, MAX_SMALL).is_ok_and(|announced| announced == name) {
-            let _ = fs::remove_file(&self.announcement);
-        }
         let deadline = Instant::now() + END_TIME;
-        let is_read = || self.joined.values().all(|direction| direction.end().exists());
+        let is_read = || self.joined.iter().all(|path| end_of(path).exists());
         while !is_read() && Instant::now() < deadline {
             thread::sleep(POLL_INTERVAL);
         }
         self.is_over.store(true, Ordering::SeqCst);
-        if !is_read() {
+        if is_read() {
+            let _ = fs::remove_file(&self.announcement);
+        } else if let Some(session) = self.folder.take() {
             let _ = session.keep();
         }
     }
 }
 
-/// Joins the session that node 0 has announced, once its heartbeat has changed: the session of a killed one never does.
-pub(super) fn join(folder: &Path, node: usize, timeout: Duration) -> Result<Channel, NodeError> {
+/// Joins the session that node 0 has announced, once its announcement has become longer.
+pub(super) fn join(folder: &Path, node: usize, timeout: Duration) -> Result<NodeStreams, NodeError> {
     let owner = check_folder(folder)?;
     let deadline = Instant::now() + timeout;
-    let mut seen: Option<(PathBuf, Option<Vec<u8>>)> = None;
+    let (mut first, mut found) = (None, "no session of this user is there");
     loop {
-        let name = read_limited(&folder.join(ANNOUNCEMENT), MAX_SMALL).ok();
-        let name = name.and_then(|name| String::from_utf8(name).ok()).filter(|name| {
-            let rest = name.strip_prefix(SESSION);
-            rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-        });
-        let session = name.map(|name| folder.join(name)).filter(|session| is_session(session, owner));
-        if let Some(session) = session {
-            let beat = read_beat(&session, 0);
-            match &seen {
-                Some((known, first)) if *known == session && *first != beat => {
-                    break take_place(&session, node);
+        let now = announced(folder, owner);
+        match (&first, now) {
+            (Some((known, length)), Some((session, now))) if *known == session && *length != now => {
+                return streams(&session, node, 0).map_err(|error| match error.kind() {
+                    io::ErrorKind::AlreadyExists => NodeError::refused(
+                        format!("another process is node {node} of this sweep"),
+                        "give each node its own `--node-rank`; under `srun`, start one task on each node",
+                    ),
+                    _ => NodeError::of_host(
+                        format!("this user cannot write into `{}`: {error}", session.display()),
+                        "start all nodes as the same user",
+                    ),
+                });
+            }
+            (Some(known), Some(now)) if known.0 == now.0 => {}
+            (_, now) => {
+                if now.is_some() {
+                    found = "the session there is of a node 0 that has ended";
                 }
-                Some((known, _)) if *known == session => {}
-                _ => seen = Some((session, beat)),
+                first = now;
             }
         }
         if Instant::now() >= deadline {
-            let found = match seen {
-                Some(_) => "the session there is of a node 0 that has ended",
-                None => "no session of this user is there",
-            };
+            let (folder, seconds) = (folder.display(), timeout.as_secs());
             return Err(NodeError::of_host(
-                format!(
-                    "node 0 did not begin a sweep in `{}` within {} s: {found}",
-                    folder.display(),
-                    timeout.as_secs()
-                ),
-                "start the same command with `--node-rank 0` and the same folder, which all nodes must see; `--node-timeout` gives \
-                 the time to wait",
+                format!("node 0 did not begin a sweep in `{folder}` within {seconds} s: {found}"),
+                "start the same command with `--node-rank 0` and the same folder; `--node-timeout` gives the time to wait",
             ));
         }
         thread::sleep(POLL_INTERVAL);
-    }
-}
-
-fn take_place(session: &Path, node: usize) -> Result<Channel, NodeError> {
-    let claim = File::options()
-        .write(true)
-        .create_new(true)
-        .open(session.join(format!("claim.{}", node.min(MAX_NODES))));
-    match claim {
-        Ok(_) => Ok(channel(session, node, 0)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(NodeError::refused(
-            format!("another process is node {node} of this sweep already"),
-            "give each node its own `--node-rank`; under `srun`, start one task on each node",
-        )),
-        Err(error) => Err(NodeError::of_host(
-            format!("this user cannot write into `{}`: {error}", session.display()),
-            "start all nodes as the same user",
-        )),
     }
 }
 
@@ -421,10 +315,10 @@ mod tests {
             fs::write(folder.path().join(ANNOUNCEMENT), name).expect("written");
             assert!(problem().contains("no session of this user"), "{name}");
         }
-        let live = SharedSession::open(folder.path()).expect("a session");
+        let live = SharedSession::announce(folder.path()).expect("a session");
         let joined = join(folder.path(), 1, Duration::from_secs(20)).expect("joined");
         let twice = join(folder.path(), 1, Duration::from_secs(20)).expect_err("taken").to_string();
-        assert!(twice.contains("another process is node 1"), "{twice}");
+        assert!(twice.contains("another process is node 1 of this sweep"), "{twice}");
         drop((joined, live, stale));
     }
 
@@ -435,7 +329,7 @@ mod tests {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("set");
         assert!(open(folder.path()).contains("every user can write"));
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("set");
-        assert!(open(&folder.path().join("missing")).contains("cannot be read"));
+        assert!(open(&folder.path().join("missing")).contains("cannot write into it"));
         let own = folder.path().join("own");
         fs::write(&own, "text").expect("written");
         std::os::unix::fs::symlink(&own, folder.path().join(ANNOUNCEMENT)).expect("linked");
