@@ -32,11 +32,13 @@ pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 /// Stream from another node. It ends when one of the nodes closes it.
 pub(super) trait NodeInput: Read + Debug + Send {
     /// Sets the time after which a read without a byte fails with [`io::ErrorKind::TimedOut`].
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
 }
 
 /// Stream to another node.
 pub(super) trait NodeOutput: Write + Debug + Send {}
+
+impl<T: Write + Debug + Send> NodeOutput for T {}
 
 /// Closes both streams while other threads use them.
 pub(super) trait NodeCloser: Debug + Send + Sync {
@@ -130,8 +132,8 @@ impl NodeSender {
 }
 
 impl NodeReceiver {
-    pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.input.get_ref().set_timeout(timeout)
+    pub(super) fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.input.get_mut().set_timeout(timeout)
     }
 
     /// Returns the next message other than a heartbeat, with the file that follows it. Fails if the connection is closed,

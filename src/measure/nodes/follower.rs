@@ -72,7 +72,7 @@ impl LeaderConnection {
             NodeMeeting::Shared(folder) => join(folder, place.node, place.timeout)?,
             NodeMeeting::Secret(secret) => place.connect(secret)?,
         };
-        let (sender, receiver) = connection(streams, None);
+        let (sender, mut receiver) = connection(streams, None);
         // Node 0 answers when all nodes have connected.
         receiver
             .set_timeout(place.timeout.max(place.lost_after()))

@@ -155,7 +155,10 @@ impl NodeMessage {
             Self::Hello { version, node, nodes, host } => {
                 is_name(version) && is_name(host) && *node < MAX_NODES && *nodes <= MAX_NODES
             }
-            Self::Welcome { device_profile } => is_name(device_profile),
+            // Users name profiles of their own.
+            Self::Welcome { device_profile: name } => {
+                name.len() <= MAX_NAME && !name.contains(|c: char| c.is_control() || c == '/')
+            }
             Self::Agreement(values) => {
                 values.len() <= MAX_VALUES && values.keys().all(|name| name.len() <= MAX_NAME)
             }
@@ -268,7 +271,7 @@ mod tests {
             let Some(checked) = parsed.checked() else { return Ok(()) };
             if !matches!(checked, NodeMessage::Agreement(_) | NodeMessage::FurtherCases { .. }) {
                 let shown = serde_json::to_value(&checked).expect("JSON");
-                let is_text = matches!(checked, NodeMessage::Refused(_) | NodeMessage::Ended(_));
+                let is_text = matches!(checked, NodeMessage::Refused(_) | NodeMessage::Ended(_) | NodeMessage::Welcome { .. });
                 for text in texts(&shown) {
                     prop_assert!(!text.chars().any(char::is_control) && text.chars().count() <= MAX_TEXT + 1, "{text:?}");
                     prop_assert!(is_text || text.bytes().all(is_name_byte) || text == "stop_requested", "{text:?}");

@@ -15,7 +15,7 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 
 use super::{
     NodeError,
-    connection::{NodeCloser, NodeInput, NodeOutput, NodeStreams, invalid},
+    connection::{NodeCloser, NodeInput, NodeStreams, invalid},
 };
 use crate::base::print::print_note;
 
@@ -112,10 +112,8 @@ impl Read for Sealed {
     }
 }
 
-impl NodeOutput for Sealed {}
-
 impl NodeInput for Sealed {
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         self.stream.set_write_timeout(Some(timeout))?;
         self.stream.set_read_timeout(Some(timeout))
     }

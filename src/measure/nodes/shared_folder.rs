@@ -11,7 +11,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -23,7 +23,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use super::{
     NodeError,
-    connection::{NodeCloser, NodeInput, NodeOutput, NodeStreams},
+    connection::{NodeCloser, NodeInput, NodeStreams},
 };
 use crate::base::{files::open_regular, shell_argument::quoted_path};
 
@@ -48,13 +48,13 @@ fn end_of(path: &Path) -> PathBuf {
 struct FolderInput {
     path: PathBuf,
     position: u64,
-    timeout: Mutex<Duration>,
+    timeout: Duration,
     is_closed: Arc<AtomicBool>,
 }
 
 impl Read for FolderInput {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let deadline = Instant::now() + *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + self.timeout;
         loop {
             if self.is_closed.load(Ordering::SeqCst) {
                 return Ok(0);
@@ -78,8 +78,8 @@ impl Read for FolderInput {
 }
 
 impl NodeInput for FolderInput {
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.timeout = timeout;
         Ok(())
     }
 }
@@ -102,8 +102,6 @@ impl Write for FolderOutput {
         Ok(())
     }
 }
-
-impl NodeOutput for FolderOutput {}
 
 #[derive(Debug)]
 struct FolderCloser {
@@ -133,7 +131,7 @@ fn streams(session: &Path, own: usize, other: usize) -> io::Result<NodeStreams> 
     }
     let (file, is_closed) = (append(&output, own > 0)?, Arc::new(AtomicBool::new(false)));
     let (of_output, of_input) = (Arc::clone(&is_closed), Arc::clone(&is_closed));
-    let timeout = Mutex::new(super::SHARED_TIMEOUT);
+    let timeout = super::SHARED_TIMEOUT;
     Ok((
         Box::new(FolderInput { path: input, position: 0, timeout, is_closed: of_input }),
         Box::new(FolderOutput { file, is_closed: of_output }),
