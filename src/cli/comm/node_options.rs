@@ -76,41 +76,24 @@ impl NodeOptions {
         if let Some(folder) = &self.shared {
             return Ok(NodeMeeting::Shared(folder.clone()));
         }
-        let (source, text) = match &self.secret_file {
-            Some(file) => {
-                let name = format!("the secret file `{}`", file.display());
-                let read = |error: std::io::Error| {
-                    CommandError::bad_input(
-                        format!("{name} cannot be read: {error}"),
-                        "give a file with a line of 16 characters or more",
-                    )
-                };
-                if fs::metadata(file).map_err(read)?.permissions().mode() & 0o077 != 0 {
-                    let hint = format!(
-                        "`chmod 600 {}`, and use another secret if others may have read it",
-                        quoted_path(file)
-                    );
-                    return Err(CommandError::bad_input(format!("other users can read {name}"), hint));
-                }
-                let text = read_regular_text(file).map_err(read)?;
-                (name, text)
-            }
-            None => match variable(SECRET_VARIABLE) {
-                Some(text) => (SECRET_VARIABLE.to_owned(), text),
-                None => {
-                    return Err(CommandError::usage(
-                        "a sweep of several nodes needs a way to exchange messages",
-                        HOW_TO_MEET,
-                    ));
-                }
-            },
-        };
-        let short = || {
+        let source = self.secret_file.as_deref().unwrap_or(Path::new(SECRET_VARIABLE));
+        let refused = |problem: &str| {
             CommandError::bad_input(
-                format!("{source} has fewer than 16 characters"),
-                "`openssl rand -hex 32` makes a secret",
+                format!("`{}`: {problem}", source.display()),
+                "write a secret, such as that of `openssl rand -hex 32`, into a file with mode 600",
             )
         };
+        let read = |error: std::io::Error| refused(&format!("it cannot be read: {error}"));
+        let text = match &self.secret_file {
+            Some(file) if fs::metadata(file).map_err(read)?.permissions().mode() & 0o077 != 0 => {
+                return Err(refused("other users can read it"));
+            }
+            Some(file) => read_regular_text(file).map_err(read)?,
+            None => variable(SECRET_VARIABLE).ok_or_else(|| {
+                CommandError::usage("a sweep of several nodes needs a way to exchange messages", HOW_TO_MEET)
+            })?,
+        };
+        let short = || refused("a secret has 16 characters or more");
         NodeSecret::new(&text).map(NodeMeeting::Secret).ok_or_else(short)
     }
 
@@ -223,12 +206,7 @@ mod tests {
             "{hint}"
         );
         assert!(meeting(None, Some("a secret of nodes")).is_ok());
-        assert!(
-            meeting(None, Some("short"))
-                .expect_err("short")
-                .message
-                .contains("NPUBENCH_SECRET has fewer than 16")
-        );
+        assert!(meeting(None, Some("short")).expect_err("short").message.contains("16 characters or more"));
         assert!(meeting(Some(file.clone()), None).expect_err("missing").message.contains("cannot be read"));
         fs::write(&file, "a secret of nodes\n").expect("written");
         for (mode, is_accepted) in [(0o640, false), (0o604, false), (0o600, true), (0o400, true)] {

@@ -163,7 +163,11 @@ impl NodeMessage {
                 values.len() <= MAX_VALUES && values.keys().all(|name| name.len() <= MAX_NAME)
             }
             Self::FurtherCases { parts } => {
-                parts.iter().map(|part| part.sizes.len()).sum::<usize>() <= MAX_CASES
+                let lengths = |part: &SweepPart| {
+                    [part.kinds.len(), part.dtypes.len(), part.sizes.len(), part.groups.len()]
+                };
+                let count = |part| lengths(part).into_iter().fold(1, usize::saturating_mul);
+                parts.iter().map(count).fold(0, usize::saturating_add) <= MAX_CASES
             }
             Self::Start(order) => order.is_valid(),
             Self::Refused(_) | Self::Ended(_) | Self::Accepted | Self::Stop { .. } => true,

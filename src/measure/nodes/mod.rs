@@ -2,7 +2,7 @@
 //!
 //! Node 0 compares what the others have with what it has, and starts the parts of each collection. The others are
 //! followers: they render the scripts themselves, so that only numbers, names and evidence are sent. Messages are JSON of a
-//! limited length, in files of a shared folder or over a connection that is sealed with a secret. Both sides send
+//! limited length, in a shared folder or over a connection that is sealed with a secret. Both sides send
 //! heartbeats, so that a lost host is noticed.
 
 use std::{path::PathBuf, time::Duration};
@@ -86,8 +86,8 @@ pub(crate) enum NodeMeeting {
 
 /// Time without a sign of life after which the other node counts as lost, with a secret.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The same by a shared folder: NFS shows a new heartbeat up to 60 s late (nfs(5): acdirmax), and twice if it has just
-/// looked.
+/// The same by a shared folder: NFS may show what another host wrote 60 s late (nfs(5): acregmax), and a writer waits for
+/// its server.
 const SHARED_TIMEOUT: Duration = Duration::from_secs(150);
 pub(crate) const MAX_NODES: usize = 4096;
 
