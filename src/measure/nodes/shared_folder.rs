@@ -60,7 +60,11 @@ impl Read for FolderInput {
                 return Ok(0);
             }
             let has_ended = end_of(&self.path).exists();
-            let mut file = open_regular(&self.path)?;
+            let mut file = match open_regular(&self.path) {
+                // Node 0 has removed the session.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+                opened => opened?,
+            };
             file.seek(SeekFrom::Start(self.position))?;
             let length = file.read(bytes)?;
             self.position += length as u64;
