@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_files_arrive_in_order_and_missing_heartbeats_are_noticed() {
+    fn messages_and_files_arrive_in_order_and_heartbeats_keep_a_connection() {
         let (shared, received) = (folder(), folder());
         let file = received.path().join("file");
         fs::write(&file, vec![b'\n'; 200_000]).expect("written");
@@ -258,7 +258,6 @@ mod tests {
             assert_eq!(message, NodeMessage::Ended(result));
             assert_eq!(fs::read(archive.expect("a file")).expect("read"), vec![b'\n'; 200_000]);
             assert_eq!(receiver.receive().expect("received"), (NodeMessage::StopRequested, None));
-            receiver.set_timeout(TIMEOUT).expect("set");
             sender.start_heartbeats(TIMEOUT / 8).expect("a thread");
             let later = {
                 let sender = Arc::clone(&sender);
@@ -281,6 +280,18 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(shared.path()).expect("listed").flatten().map(|entry| entry.path()).collect();
         assert!(left.is_empty(), "the session is removed: {left:?}");
+    }
+
+    #[test]
+    fn missing_heartbeats_are_noticed() {
+        let shared = folder();
+        for ([node_0, follower], session) in pairs(shared.path()) {
+            let (_own, mut receiver) = connection(node_0, None);
+            receiver.set_timeout(TIMEOUT / 4).expect("set");
+            let silent = receiver.receive().expect_err("nothing is sent");
+            assert_eq!(silent.to_string(), "it sent no heartbeat in time");
+            drop((session, follower));
+        }
     }
 
     #[test]
