@@ -216,7 +216,8 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
         collect.lines().skip_while(|line| !line.starts_with("export TORCH_")).take(3).collect();
     let script = script.join("\n");
     // As collect.sh starts it, without msprof.
-    let script = script.replace("exec msprof --output=\"$(pwd -P)/{{profile}}\"{{#each profiler}} {{this}}{{/each}} ", "");
+    let script = script
+        .replace("exec msprof --output=\"$(pwd -P)/{{profile}}\"{{#each profiler}} {{this}}{{/each}} ", "");
     let script = script.replace("{{python}}", "\"$PYTHON\"");
     let run = |ranks: &str, more: &str| {
         let script = script.replace("{{replay}} {{manifest}}", &format!("agreement.py {more}"));

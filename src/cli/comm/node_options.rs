@@ -1,10 +1,10 @@
 //! Options of a sweep over several nodes.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::{io::Read as _, os::unix::fs::MetadataExt as _};
 
 use super::super::prelude::*;
 use crate::{
-    base::files::read_regular_text,
+    base::files::open_regular,
     measure::{
         fleet::expand_hosts,
         nodes::{NodeMeeting, NodePlace, NodeSecret},
@@ -13,6 +13,8 @@ use crate::{
 
 /// Variable with the secret of a sweep over nodes.
 const SECRET_VARIABLE: &str = "NPUBENCH_SECRET";
+/// MAX of the bytes of a secret.
+const MAX_SECRET: u64 = 4096;
 const HOW_TO_MEET: &str = "give `--shared DIR` with a folder that all nodes see and no other user can write into, or a secret: the \
                            variable NPUBENCH_SECRET or `--secret-file FILE`, the same on all nodes";
 
@@ -85,10 +87,13 @@ impl NodeOptions {
         };
         let read = |error: std::io::Error| refused(&format!("it cannot be read: {error}"));
         let text = match &self.secret_file {
-            Some(file) if fs::metadata(file).map_err(read)?.permissions().mode() & 0o077 != 0 => {
-                return Err(refused("other users can read it"));
+            Some(file) => {
+                let file = open_regular(file).map_err(read)?;
+                if file.metadata().map_err(read)?.mode() & 0o077 != 0 {
+                    return Err(refused("other users can read it"));
+                }
+                std::io::read_to_string(file.take(MAX_SECRET)).map_err(read)?
             }
-            Some(file) => read_regular_text(file).map_err(read)?,
             None => variable(SECRET_VARIABLE).ok_or_else(|| {
                 CommandError::usage("a sweep of several nodes needs a way to exchange messages", HOW_TO_MEET)
             })?,
@@ -140,6 +145,8 @@ impl NodeOptions {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn place(
