@@ -1,6 +1,6 @@
 //! Names of kernels and of their files.
 
-use crate::base::{command_error::Failure, printable::is_harmful};
+use crate::base::command_error::Failure;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -31,20 +31,15 @@ impl Failure for KernelNameError {
 }
 
 impl KernelName {
-    /// Parses a name, which must not be empty, begin as a formula of a spreadsheet or have control characters. A name too long for a file name is replaced
+    /// Parses a name, which must not be empty or have control characters. A name too long for a file name is replaced
     /// everywhere by its start, a `+`, and a hash of the complete name.
     pub fn new(text: &str) -> Result<Self, KernelNameError> {
         let text = text.trim();
         if matches!(text, "" | "N/A" | "NA") {
             return Err(KernelNameError("the kernel has no name".to_owned()));
         }
-        if text.chars().any(|c| c.is_control() || is_harmful(c)) {
+        if text.chars().any(char::is_control) {
             return Err(KernelNameError(format!("the kernel name {text:?} has control characters")));
-        }
-        if text.starts_with(['=', '+', '-', '@']) {
-            return Err(KernelNameError(format!(
-                "the kernel name {text:?} begins as a formula of a spreadsheet"
-            )));
         }
         if encode_stem(text.bytes()).len() < MAX_STEM {
             return Ok(Self(text.to_owned()));

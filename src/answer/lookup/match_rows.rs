@@ -1,6 +1,8 @@
 //! Search for the rows of one kernel that fit the inputs of a query, with tokens that frameworks pad, and with the outputs
 //! of products that communicate.
 
+use std::collections::BTreeSet;
+
 use super::{
     IndexedRow, InputSlot, InputVariant, InterpolationKind, KernelIndex, MatchRule, MissReason, OpQuery,
     Padding, QueryTensor, RuleKind, SlotDims, TensorForm, has_blocked, keep_least,
@@ -143,6 +145,7 @@ pub(crate) fn find_exact(
     let mut matches: Vec<RowMatch> = Vec::new();
     for variant in variants {
         let count = variant.slots.len();
+        let found: BTreeSet<u32> = matches.iter().map(|found| found.row).collect();
         for (number, row) in index.rows_with_inputs(&variant.slots) {
             let form = index.rows.form(row);
             if form.inputs.len() != count && !query.is_prefix {
@@ -170,7 +173,7 @@ pub(crate) fn find_exact(
                 continue;
             }
             let rule = MatchRule { has_relaxed_dtype: is_relaxed, ..MatchRule::of_kind(kind) };
-            if matches.iter().all(|other| other.row != number) {
+            if !found.contains(&number) {
                 matches.push(RowMatch { row: number, rule, scale: 1.0, format_rank });
             }
         }

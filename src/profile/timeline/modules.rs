@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 
 use super::prelude::*;
 
@@ -338,14 +338,9 @@ fn rows_of_modules(
     let is_same =
         |one: &ModuleRow, other: &ModuleRow| (&one.parent, &one.module) == (&other.parent, &other.module);
     for group in sorted.chunk_by_mut(|(.., one), (.., other)| is_same(one, other)) {
-        let mut sequences: Vec<Vec<NameId>> = Vec::new();
-        for (_, sequence, _) in &*group {
-            if !sequences.contains(sequence) {
-                sequences.push(sequence.clone());
-            }
-        }
+        let sequences: IndexSet<Vec<NameId>> = group.iter().map(|(_, sequence, _)| sequence.clone()).collect();
         for (_, sequence, row) in group.iter_mut().filter(|_| sequences.len() > 1) {
-            let number = sequences.iter().position(|own| own == sequence);
+            let number = sequences.get_index_of(sequence);
             row.module = format!("{}_{}", row.module, number.unwrap_or_default());
         }
     }
