@@ -338,7 +338,8 @@ fn rows_of_modules(
     let is_same =
         |one: &ModuleRow, other: &ModuleRow| (&one.parent, &one.module) == (&other.parent, &other.module);
     for group in sorted.chunk_by_mut(|(.., one), (.., other)| is_same(one, other)) {
-        let sequences: IndexSet<Vec<NameId>> = group.iter().map(|(_, sequence, _)| sequence.clone()).collect();
+        let sequences: IndexSet<Vec<NameId>> =
+            group.iter().map(|(_, sequence, _)| sequence.clone()).collect();
         for (_, sequence, row) in group.iter_mut().filter(|_| sequences.len() > 1) {
             let number = sequences.get_index_of(sequence);
             row.module = format!("{}_{}", row.module, number.unwrap_or_default());
