@@ -12,7 +12,11 @@ use crate::{
         lookup_database::LookupDatabase,
         workload::Workload,
     },
-    base::{assets::AssetFiles, command_error::CommandError, files::ScratchFolder},
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        files::{ScratchFolder, entries},
+    },
     database::{
         Database, DatabaseError, collective_rows, columns,
         ledger::{CaseRecord, Ledger, RunRecord},
@@ -78,8 +82,8 @@ fn first_measured(ledger: &Ledger, record: &RunRecord) -> Result<BTreeSet<CaseId
 
 fn copy_without(database: &Database, cases: &BTreeSet<CaseId>, folder: &Path) -> Result<(), CommandError> {
     fs::create_dir_all(folder).map_err(DatabaseError::io("create", folder))?;
-    let entries = fs::read_dir(database.folder()).map_err(DatabaseError::io("list", database.folder()))?;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+    let entries = entries(database.folder()).map_err(DatabaseError::io("list", database.folder()))?;
+    for path in entries.into_iter().filter(|path| path.is_file()) {
         let copy = folder.join(path.file_name().unwrap_or_default());
         fs::copy(&path, copy).map_err(DatabaseError::io("copy", &path))?;
     }

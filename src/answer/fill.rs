@@ -495,7 +495,7 @@ fn cases_of_rows(
 
 impl Database {
     pub(super) fn case_ids(&self, kernel: &KernelName) -> Result<BTreeSet<CaseId>, CommandError> {
-        if !self.kernel_path(kernel).exists() {
+        if !self.has_table(kernel)? {
             return Ok(BTreeSet::new());
         }
         let rows = row_cases(kernel, &self.kernel_csv(kernel)?)?;

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError},
     cases::llm::LlmModel,
-    database::{Database, DatabaseError, InterpolationErrors},
+    database::{Database, DatabaseError, InterpolationErrors, ledger::Ledger},
     kernel::{CollectiveKind, DataKind, Dtype, catalogue::Catalogue, device::DeviceProfile},
     measure::{
         collective::{
@@ -46,10 +46,11 @@ impl LookupDatabase {
         engine: fn(Database, Option<OpMapping>) -> Result<LookupEngine, DatabaseError>,
     ) -> Result<Self, CommandError> {
         let database = Database::open(folder)?;
+        Ledger::require_readable(&database.ledger_path())?;
         let own = database.folder().join(MAPPING_FILE);
         let mapping = match mapping {
             Some(file) => Some(OpMapping::load(file)?),
-            None if own.is_file() => Some(OpMapping::load(&own)?),
+            None if !DatabaseError::is_missing(&own)? => Some(OpMapping::load(&own)?),
             None => None,
         };
         Ok(Self {

@@ -21,7 +21,7 @@ use serde::{
 
 use crate::{
     base::{
-        files::read_regular_text,
+        files::{MAX_DOCUMENT, read_regular_text},
         yaml::{Location, Spanned, YamlError, YamlMap, find_value, parse},
     },
     kernel::KernelName,
@@ -513,7 +513,7 @@ pub struct OpMapping {
 
 impl OpMapping {
     pub fn load(path: &Path) -> Result<Self, YamlError> {
-        let text = read_regular_text(path).map_err(|error| {
+        let text = read_regular_text(path, MAX_DOCUMENT).map_err(|error| {
             let hint = "give the path of an `op_mapping.yaml` with `--mapping FILE`";
             YamlError::of_file(path, format!("cannot be read: {error}"), hint)
         })?;

@@ -10,7 +10,10 @@ use include_dir::{Dir, include_dir};
 
 use crate::base::command_error::Failure;
 use crate::base::yaml::YamlError;
-use crate::base::{files::read_regular, suggest::nearest_name};
+use crate::base::{
+    files::{MAX_DOCUMENT, entries, read_regular},
+    suggest::nearest_name,
+};
 
 static TEMPLATES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 static OP_REPLAY: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/op_replay");
@@ -57,7 +60,7 @@ pub(crate) struct AssetFile {
 impl AssetFile {
     pub(crate) fn read(path: &Path) -> Result<Self, AssetError> {
         let failed = |source| AssetError { path: path.to_owned(), source };
-        let text = String::from_utf8(read_regular(path).map_err(failed)?).map_err(|error| {
+        let text = String::from_utf8(read_regular(path, MAX_DOCUMENT).map_err(failed)?).map_err(|error| {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
             failed(io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8")))
@@ -165,13 +168,5 @@ fn name_of(path: &Path) -> String {
 }
 
 fn list_folder(folder: &Path) -> Result<Vec<PathBuf>, AssetError> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let entries = fs::read_dir(folder).and_then(|entries| {
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()
-    });
-    let mut paths = entries.map_err(|source| AssetError { path: folder.to_owned(), source })?;
-    paths.sort();
-    Ok(paths)
+    entries(folder).map_err(|source| AssetError { path: folder.to_owned(), source })
 }

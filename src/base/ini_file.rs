@@ -1,12 +1,9 @@
 //! Files of `key=value` lines with optional `[section]` lines, as CANN and the driver install them: `version.info`,
 //! `ascend_toolkit_install.info`, `version.cfg`, `data/platform_config/<SoC>.ini`.
 
-use std::{collections::HashMap, io::Read as _, path::Path};
+use std::{collections::HashMap, path::Path};
 
-use crate::base::files::open_regular;
-
-/// Maximum size of a file that is read; the largest real ones have 20 KiB.
-const MAX_BYTES: u64 = 1 << 20;
+use crate::base::files::{MAX_SETTINGS, read_regular_text};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IniFile {
@@ -16,9 +13,7 @@ pub(crate) struct IniFile {
 
 impl IniFile {
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        let mut text = String::new();
-        open_regular(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
-        Some(Self::parse(&text))
+        Some(Self::parse(&read_regular_text(path, MAX_SETTINGS).ok()?))
     }
 
     /// Parses a text. Lines that start with `#` or `;` and lines without `=` are skipped; blanks around keys and values

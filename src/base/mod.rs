@@ -16,6 +16,7 @@ pub mod process;
 pub(crate) mod result_file;
 pub(crate) mod shared_work;
 pub(crate) mod shell_argument;
+pub(crate) mod sqlite;
 pub mod stats;
 pub(crate) mod suggest;
 pub(crate) mod table;

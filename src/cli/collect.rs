@@ -9,6 +9,7 @@ use super::{
     prelude::*,
 };
 use crate::{
+    base::files::{MAX_TABLE, read_regular_text},
     measure::collect::{
         AnalysisSettings, CollectedRanks, RankState, StopSignals, VllmCollection, VllmSettings, VllmWork,
         analyse_folders, profile_folders,
@@ -215,7 +216,8 @@ fn read_requests(file: &Path) -> Result<Vec<Value>, CommandError> {
             "write one request a line, such as {\"model\": \"M\", \"prompt\": \"text\", \"max_tokens\": 64}";
         CommandError::bad_input(problem, hint)
     };
-    let text = fs::read_to_string(file).map_err(|error| wrong(format!("cannot read `{shown}`: {error}")))?;
+    let text = read_regular_text(file, MAX_TABLE)
+        .map_err(|error| wrong(format!("cannot read `{shown}`: {error}")))?;
     let mut bodies = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         match serde_json::from_str::<Value>(line) {

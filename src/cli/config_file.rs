@@ -11,7 +11,10 @@ use clap::{
 use toml::de::{DeTable, DeValue};
 
 use super::prelude::*;
-use crate::show::table::{Table, rank};
+use crate::{
+    base::files::{MAX_SETTINGS, is_missing, read_regular_text},
+    show::table::{Table, rank},
+};
 
 /// Name of the file in the current folder, and below `npubench` in the folder of the user's settings.
 const FILE: &str = "npubench.toml";
@@ -122,11 +125,11 @@ impl ConfigFiles {
             use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
             matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
         };
-        for file in candidates().into_iter().filter(|file| !fs::metadata(file).is_err_and(is_absent)) {
-            let text = fs::read_to_string(&file).map_err(|error| {
+        for file in candidates().into_iter().filter(|file| !is_missing(file).unwrap_or_else(is_absent)) {
+            let text = read_regular_text(&file, MAX_SETTINGS).map_err(|error| {
                 CommandError::bad_input(
                     format!("`{}` cannot be read: {error}", file.display()),
-                    "correct its permissions, save it as UTF-8, or move it away",
+                    "it is a text in UTF-8 of at most 1 MiB: correct it or its permissions, or move it away",
                 )
             })?;
             let mut reader = TableReader { file: &file, text: &text, commands, options: Vec::new() };

@@ -176,6 +176,7 @@ fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
 
 fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
     let source = Database::open(&options.source)?;
+    Ledger::require_readable(&source.ledger_path())?;
     let rows = copy_shapes(&source, &options.target, options.kind)?;
     let left_out = tables_left_out(&source, &options.target)?;
     let record = CopyRecord { rows, left_out };
@@ -193,7 +194,7 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let compare = || Database::open(folder).map(|database| compare_database(&database)).unwrap_or_default();
     let (checked, compared) = rayon::join(|| (lint_database(folder), check_ledger(folder)), compare);
     let DatabaseComparison { issues, production_rows } = compared;
-    let (mut checked, of_ledger) = (checked.0?, checked.1);
+    let (mut checked, of_ledger) = (checked.0?, checked.1?);
     // The issues of a damaged ledger state what to do first.
     let evidence = match options.evidence && of_ledger.is_none() {
         true => check_evidence(&Database::open(folder)?, &options.common.assets.load()?)?,

@@ -1,9 +1,6 @@
 //! `npubench query`: looks one operator or kernel up in a database.
 
-use std::{
-    fs::File,
-    io::{self, BufRead, BufReader},
-};
+use std::io::{self, BufRead, BufReader};
 
 use super::prelude::*;
 use crate::{
@@ -11,7 +8,10 @@ use crate::{
         compat::SupersededTool,
         lookup::{AnswerSource, LookupAnswer, LookupEngine, OpQuery, QueryFields},
     },
-    base::json_error::json_message,
+    base::{
+        files::{MAX_SETTINGS, open_regular, read_line},
+        json_error::json_message,
+    },
     show::lookup::{LookupRecord, lookup_text},
 };
 
@@ -47,16 +47,18 @@ pub(super) struct QueryOptions {
 /// worst answer.
 fn answer_lines(file: &Path, database: &LookupDatabase, is_compat: bool) -> Result<ExitStatus, CommandError> {
     let failed = |error: io::Error| {
-        let hint = "give a file with one JSON object per line, or `-` for standard input";
+        let hint = "give a file with a JSON object of at most 1 MiB per line, or `-` for standard input";
         CommandError::bad_input(format!("cannot read `{}`: {error}", file.display()), hint)
     };
-    let lines: Box<dyn BufRead> = match file.to_str() {
+    let mut lines: Box<dyn BufRead> = match file.to_str() {
         Some("-") => Box::new(io::stdin().lock()),
-        _ => Box::new(BufReader::new(File::open(file).map_err(failed)?)),
+        _ => Box::new(BufReader::new(open_regular(file).map_err(failed)?)),
     };
     let mut exit = ExitStatus::Done;
-    for (number, line) in (1..).zip(lines.lines()) {
-        let line = line.map_err(failed)?;
+    for number in 1.. {
+        let Some(line) = read_line(&mut lines, number, MAX_SETTINGS).map_err(failed)? else { break };
+        let not_text = |_| failed(io::Error::other(format!("line {number} is not UTF-8")));
+        let line = String::from_utf8(line).map_err(not_text)?;
         if line.trim().is_empty() {
             continue;
         }

@@ -109,6 +109,7 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
         None => options.shards.unwrap_or(1),
     };
     let shards = ShardPlan::new(&database, &plan, &costs, cache, run_options.weight_column, count)?;
+    // A damaged plan is replaced.
     let earlier = ShardPlan::load(&database).ok().flatten();
     if options.replace && !options.discard_results && earlier.as_ref() != Some(&shards) {
         require_merged_shards(&database)?;

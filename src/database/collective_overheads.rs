@@ -7,7 +7,11 @@ use serde::Deserialize;
 
 use super::DatabaseError;
 use crate::{
-    base::{files::read_regular_text, yaml, yaml::YamlError},
+    base::{
+        files::{MAX_DOCUMENT, read_regular_text},
+        yaml,
+        yaml::YamlError,
+    },
     kernel::{CollectiveKind, KernelName},
 };
 
@@ -40,10 +44,10 @@ pub(crate) struct CollectiveOverhead {
 impl CollectiveOverhead {
     pub(crate) fn load(kernel: &KernelName, folder: &Path) -> Result<Vec<Self>, DatabaseError> {
         let path = folder.join(FILE);
-        if !path.exists() {
+        if DatabaseError::is_missing(&path)? {
             return Ok(Vec::new());
         }
-        let text = read_regular_text(&path).map_err(DatabaseError::io("read", &path))?;
+        let text = read_regular_text(&path, MAX_DOCUMENT).map_err(DatabaseError::io("read", &path))?;
         let mut overheads = parse(&path, &text)?;
         overheads.retain(|overhead| overhead.kernel == kernel.as_str());
         Ok(overheads)

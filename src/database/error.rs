@@ -8,7 +8,11 @@ use std::{
 use crate::base::command_error::Failure;
 use crate::base::exit::ExitStatus;
 use crate::{
-    base::{files::FileError, shell_argument::quoted_path, yaml::YamlError},
+    base::{
+        files::{FileError, is_missing},
+        shell_argument::quoted_path,
+        yaml::YamlError,
+    },
     database::ledger::LedgerError,
     kernel::{DataKind, KernelName},
 };
@@ -73,6 +77,11 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
+    /// Returns true if nothing has the path; a link that leads nowhere, or a folder that cannot be entered, is an error.
+    pub(crate) fn is_missing(path: &Path) -> Result<bool, Self> {
+        is_missing(path).map_err(Self::io("read", path))
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let file_error = FileError::io(action, path);
         move |source| file_error(source).into()

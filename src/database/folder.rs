@@ -15,7 +15,7 @@ use super::{
 pub(crate) use crate::base::result_file::DATABASE_FILE;
 use crate::{
     base::files::{
-        FolderLock, LockState, read_regular, read_regular_text,
+        FolderLock, LockState, MAX_DOCUMENT, entries, read_regular, read_regular_text,
         scratch::{DRAFT, remove_abandoned},
         stale, write_atomic,
     },
@@ -50,8 +50,11 @@ pub(super) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
         let entry = entry.map_err(DatabaseError::io("list", folder))?;
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) || !entry.path().is_dir() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // A folder in the place of a table is no missing table: reading it is an error.
+        let is_table = table_stem(&name).is_some();
+        if is_table || entry.file_type().is_ok_and(|kind| kind.is_file()) || !entry.path().is_dir() {
+            names.push(name);
         }
     }
     names.sort();
@@ -69,15 +72,14 @@ pub(super) fn is_profile(folder: &Path) -> bool {
             name.starts_with("PROF_") || name.ends_with("_ascend_pt") || name == "ASCEND_PROFILER_OUTPUT"
         })
     };
-    if folder.join(DATABASE_FILE).exists() || folder.join(STATE_FOLDER).exists() {
+    if [DATABASE_FILE, STATE_FOLDER].iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
         return false;
     }
     if is_of_profiler(folder) || folder.join("kernel_details.csv").exists() {
         return true;
     }
-    // Profiles beside tables of a database without its file leave it one.
-    let entries: Vec<PathBuf> =
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    // Profiles beside tables of a database without its file leave it one. Opening a folder that cannot be listed fails later.
+    let entries = entries(folder).unwrap_or_default();
     let is_table = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "csv");
     entries.iter().any(|path| is_of_profiler(path) && path.is_dir()) && !entries.iter().any(is_table)
 }
@@ -138,7 +140,7 @@ impl Database {
             return Err(DatabaseError::Profile { path: folder });
         }
         let path = folder.join(DATABASE_FILE);
-        let (file, has_file) = match read_regular_text(&path) {
+        let (file, has_file) = match read_regular_text(&path, MAX_DOCUMENT) {
             Ok(text) => (DatabaseFile::parse(&path, &text)?, true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (DatabaseFile::new(DataKind::Npu), false)
@@ -264,12 +266,16 @@ impl Database {
     pub fn existing_ledger(&self) -> Result<Option<Ledger>, DatabaseError> {
         let path = self.ledger_path();
         check_not_lost(&path)?;
-        if path.exists() { self.ledger().map(Some) } else { Ok(None) }
+        if DatabaseError::is_missing(&path)? { Ok(None) } else { self.ledger().map(Some) }
     }
 
     /// Returns the path of a kernel's CSV, which may not exist; no other kernel has it, also where case is ignored.
     pub fn kernel_path(&self, kernel: &KernelName) -> PathBuf {
         self.folder.join(format!("{}.csv", self.stem_of(kernel)))
+    }
+
+    pub(crate) fn has_table(&self, kernel: &KernelName) -> Result<bool, DatabaseError> {
+        Ok(!DatabaseError::is_missing(&self.kernel_path(kernel))?)
     }
 
     fn stem_of(&self, kernel: &KernelName) -> String {
@@ -299,7 +305,7 @@ impl Database {
     /// Loads the CSV of a kernel or collective; returns an empty table with the columns of the contract if it does not exist.
     pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, DatabaseError> {
         let path = self.kernel_path(kernel);
-        if !path.exists() {
+        if DatabaseError::is_missing(&path)? {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             TableStems::add(&mut self.stems.lock().unwrap_or_else(PoisonError::into_inner).new, stem);
             let collective = kernel.is_collective().then(|| collective_columns(kernel));
@@ -370,8 +376,8 @@ pub(crate) fn copy_rows(
             table.save_as(&draft.join(format!("{}.csv", source.stem_of(&kernel))))?;
         }
         let mapping = source.folder.join(MAPPING_FILE);
-        if mapping.is_file() {
-            let text = read_regular(&mapping).map_err(DatabaseError::io("read", &mapping))?;
+        if !DatabaseError::is_missing(&mapping)? {
+            let text = read_regular(&mapping, MAX_DOCUMENT).map_err(DatabaseError::io("read", &mapping))?;
             write_atomic(&draft.join(MAPPING_FILE), &text)?;
         }
         add(draft)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Database, DatabaseError};
 use crate::{
     base::{
-        files::{read_regular_text, write_atomic},
+        files::{MAX_DOCUMENT, read_regular_text, write_atomic},
         yaml,
         yaml::YamlError,
     },
@@ -53,10 +53,10 @@ impl InterpolationErrors {
         let path = database.folder().join(INTERPOLATION_ERROR_FILE);
         let none =
             Self { npubench_interpolation_error: LAYOUT, kind: database.kind(), kernels: BTreeMap::new() };
-        if !path.exists() {
+        if DatabaseError::is_missing(&path)? {
             return Ok(none);
         }
-        let text = read_regular_text(&path).map_err(DatabaseError::io("read", &path))?;
+        let text = read_regular_text(&path, MAX_DOCUMENT).map_err(DatabaseError::io("read", &path))?;
         let found: Self =
             yaml::parse(&path, &text).map_err(|error| YamlError { hint: HINT.to_owned(), ..error })?;
         let layout = found.npubench_interpolation_error;

@@ -19,7 +19,7 @@ use simd_csv::TotalReaderBuilder;
 use super::DatabaseError;
 use crate::{
     base::{
-        files::{atomic::write_atomic_by, read_regular},
+        files::{MAX_TABLE, atomic::write_atomic_by, read_regular},
         table::{
             NeedsFullParser,
             format::{encoding_problem, separator_problem},
@@ -77,7 +77,7 @@ impl KernelCsv {
 
     /// Loads a table. Fails if the file cannot be read, is a Git LFS pointer, is empty or is ragged.
     pub fn load(path: &Path) -> Result<Self, DatabaseError> {
-        Self::from_bytes(path, read_regular(path).map_err(DatabaseError::io("read", path))?)
+        Self::from_bytes(path, read_regular(path, MAX_TABLE).map_err(DatabaseError::io("read", path))?)
     }
 
     /// Parses the bytes of a table; `path` is the place in messages and of [`KernelCsv::save`].

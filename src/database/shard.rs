@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{Database, DatabaseError};
-use crate::base::files::{read_regular_text, write_atomic};
+use crate::base::files::{MAX_DOCUMENT, read_regular_text, write_atomic};
 
 /// Folder of the plan and of the databases of its shards, in the state folder of the divided database.
 const SHARDS: &str = "shards";
@@ -61,7 +61,7 @@ impl Database {
     /// Returns the identity of the database of a shard; `None` for any other. Fails if its file cannot be read.
     pub(crate) fn shard(&self) -> Result<Option<ShardIdentity>, DatabaseError> {
         let path = self.state_folder().join(SHARD_FILE);
-        let text = match read_regular_text(&path) {
+        let text = match read_regular_text(&path, MAX_DOCUMENT) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(DatabaseError::io("read", &path)(error)),

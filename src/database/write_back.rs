@@ -170,7 +170,7 @@ pub(crate) fn add_absent_rows(
     order: &BTreeMap<CaseId, usize>,
 ) -> Result<(), DatabaseError> {
     let mut table = database.kernel_csv(kernel)?;
-    if !database.kernel_path(kernel).exists() {
+    if !database.has_table(kernel)? {
         common_columns(database)?.iter().for_each(|column| {
             table.ensure_column(column);
         });

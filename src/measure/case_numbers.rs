@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    base::files::{FileError, atomic::write_atomic},
+    base::files::{FileError, MAX_TABLE, atomic::write_atomic, read_regular},
     cases::plan::EarlierResult,
     database::{
         Database, KernelCsv, columns,
@@ -164,7 +164,7 @@ pub(crate) fn write_earlier_rows(
 }
 
 fn read_earlier_rows(folder: &Path) -> Result<HashMap<CaseId, EarlierResult>, String> {
-    let text = match fs::read(folder.join(FILE)) {
+    let text = match read_regular(&folder.join(FILE), MAX_TABLE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
         read => read.map_err(|error| error.to_string())?,
     };

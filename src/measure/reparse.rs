@@ -16,7 +16,7 @@ use crate::{
         assets::AssetFiles,
         command_error::CommandError,
         count_text::format_count,
-        files::{ScratchFolder, file_digest, write_atomic_by},
+        files::{MAX_TABLE, ScratchFolder, file_digest, is_missing, read_regular, write_atomic_by},
         shell_argument::quoted_path,
         stats::median,
     },
@@ -284,7 +284,9 @@ pub(crate) fn reparse_runs(
 pub(crate) fn check_evidence(db: &Database, assets: &AssetFiles) -> Result<Vec<LintIssue>, CommandError> {
     let path = db.ledger_path();
     // A run that was killed at its start leaves an empty file.
-    if !fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+    if DatabaseError::is_missing(&path)?
+        || fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0)
+    {
         return Ok(Vec::new());
     }
     let _lock = db.lock_for_reading()?;
@@ -498,7 +500,9 @@ pub(crate) fn rebuild_database(
 fn problem_of_ledger(database: &Database) -> Result<Option<String>, CommandError> {
     let path = database.ledger_path();
     let find_damage = || match Ledger::find_damage(&path)? {
-        None if path.exists() => Ledger::open_to_read(&path)?.check_runs_of_copy().map(|()| None),
+        None if !is_missing(&path).is_ok_and(|is_missing| is_missing) => {
+            Ledger::open_to_read(&path)?.check_runs_of_copy().map(|()| None)
+        }
         damage => Ok(damage),
     };
     match check_not_lost(&path).and_then(|()| find_damage()) {
@@ -644,7 +648,7 @@ fn add_recorded_collections(database: &Database, ledger: &mut Ledger) -> Result<
         let run = run.run;
         let known: BTreeSet<u32> = ledger.run_collections(&run)?.iter().map(|one| one.number).collect();
         let file = database.run_folder(&run).join(EVENTS);
-        let events = match fs::read(&file) {
+        let events = match read_regular(&file, MAX_TABLE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             read => read.map_err(file_error("read", &file))?,
         };
@@ -656,7 +660,7 @@ fn add_recorded_collections(database: &Database, ledger: &mut Ledger) -> Result<
             let folder = database.collection_folder(&run, number);
             match (event.event.as_str(), keys.get(&number)) {
                 ("collection_started", None) if !known.contains(&number) => {
-                    let manifest = fs::read(folder.join(files::MANIFEST)).ok();
+                    let manifest = read_regular(&folder.join(files::MANIFEST), MAX_TABLE).ok();
                     let manifest = manifest.and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
                     let Some(manifest) = manifest else { continue };
                     let key = ledger.begin_collection(&NewCollection {

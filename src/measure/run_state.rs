@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     base::{
-        files::{LockOwner, read_regular},
+        files::{FileError, LockOwner, MAX_DOCUMENT, read_regular},
         print::report_first_error,
         worker_thread::WorkerThread,
     },
@@ -316,8 +316,14 @@ pub(crate) struct RunStatusFile {
 }
 
 impl RunStatusFile {
-    pub(crate) fn load(folder: &Path) -> Option<Self> {
-        serde_json::from_slice(&read_regular(&folder.join(FILE)).ok()?).ok()
+    /// Reads the status file in the folder of a run; `None` without one.
+    pub(crate) fn load(folder: &Path) -> Result<Option<Self>, FileError> {
+        let path = folder.join(FILE);
+        let read = match read_regular(&path, MAX_DOCUMENT) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from)),
+        };
+        read.map(Some).map_err(FileError::io("read", &path))
     }
 
     pub(crate) fn lock_owner(&self) -> LockOwner {
@@ -608,7 +614,7 @@ mod file_tests {
             );
         }
         drop(file);
-        let status = RunStatusFile::load(folder.path()).expect("a status file");
+        let status = RunStatusFile::load(folder.path()).expect("readable").expect("a status file");
         assert_eq!(status.lock_owner(), LockOwner::this_process());
         assert!(status.state.devices.iter().all(|line| line.reserved));
         assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "the temporary file is renamed");
@@ -637,6 +643,6 @@ mod file_tests {
             &RunEvent::DeviceReserved { device: 0, reason: "it is paused".to_owned() },
         );
         drop(file);
-        assert_eq!(RunStatusFile::load(&folder.path().join("missing")), None);
+        assert_eq!(RunStatusFile::load(&folder.path().join("missing")).expect("readable"), None);
     }
 }

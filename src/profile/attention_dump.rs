@@ -3,11 +3,11 @@
 //! `examples/attention_dump.py` writes them; docs/attention.md describes the fields. An inconsistent line is refused
 //! with its position, because its values would determine the measured cases.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::BufReader;
 
 use super::prelude::*;
 use crate::{
-    base::json_error::json_message,
+    base::{files::read_line, json_error::json_message},
     kernel::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name},
 };
 
@@ -78,13 +78,8 @@ pub fn read_attention_dumps(files: &[PathBuf]) -> Result<AttentionDump, ProfileE
 fn read_dump(file: &Path, dump: &mut AttentionDump) -> Result<(), ProfileError> {
     let io = ProfileError::io(file);
     let mut input = BufReader::new(open_regular(file).map_err(&io)?);
-    let mut text = Vec::new();
     let (mut number, mut calls) = (0, 0_usize);
-    loop {
-        text.clear();
-        if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut text).map_err(&io)? == 0 {
-            break;
-        }
+    while let Some(text) = read_line(&mut input, number + 1, MAX_LINE).map_err(&io)? {
         number += 1;
         // Some editors write a byte-order mark.
         let line = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii();

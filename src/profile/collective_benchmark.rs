@@ -16,8 +16,6 @@ use crate::{
     kernel::{CollectiveKind, is_kernel_micros},
 };
 
-/// Limit of the size of a file in bytes; a sweep has a few kilobytes.
-const MAX_BYTES: u64 = 16 << 20;
 /// Relative difference between a bandwidth and size by time that is not due to rounding.
 const TOLERANCE: f64 = 0.02;
 
@@ -160,14 +158,7 @@ impl CollectiveBenchmark {
         let hint = "give the text that hccl_test or nccl-tests printed, one run per file";
         let error = |problem: String| CommandError::in_file(file, None, problem, hint);
         let cannot = |source: std::io::Error| error(format!("cannot be read: {source}"));
-        let found = fs::metadata(file).map_err(cannot)?;
-        if !found.is_file() {
-            return Err(error("is not a regular file".to_owned()));
-        }
-        if found.len() > MAX_BYTES {
-            return Err(error(format!("has {} bytes, the limit is {MAX_BYTES}", found.len())));
-        }
-        let bytes = fs::read(file).map_err(cannot)?;
+        let bytes = read_regular(file, MAX_DOCUMENT).map_err(cannot)?;
         Self::parse(file, &String::from_utf8_lossy(&bytes))
     }
 

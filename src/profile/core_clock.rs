@@ -63,7 +63,9 @@ impl CoreClocks {
     /// Reads the clocks of a `PROF_*` folder. What cannot be read is unknown.
     pub(crate) fn read(profile: &Path) -> Self {
         let (mut samples, mut unreadable) = (BTreeMap::<_, Vec<(usize, ClockSample)>>::new(), None);
-        for path in named_entries(&profile.join("mindstudio_profiler_output"), "msprof_", ".json") {
+        for path in
+            named_entries(&profile.join("mindstudio_profiler_output"), "msprof_", ".json").unwrap_or_default()
+        {
             let (mut found, mut devices) = (Vec::new(), HashMap::new());
             let read = for_each_trace_event(&path, &mut |event| {
                 let name = event.name.strip_prefix(TRACK).filter(|_| event.ph == "C");

@@ -134,12 +134,17 @@ impl DeviceEvidence {
 /// Returns the `PROF_*` folders of a table: those above it, else those beside its folder.
 fn prof_folders(file: &Path) -> Vec<PathBuf> {
     let Some(root) = file.ancestors().nth(2) else { return Vec::new() };
-    if is_of_msprof(root) { vec![root.to_owned()] } else { named_entries(root, "PROF_", "") }
+    if is_of_msprof(root) {
+        vec![root.to_owned()]
+    } else {
+        named_entries(root, "PROF_", "").unwrap_or_default()
+    }
 }
 
 /// Returns the number of the only device of a `PROF_*` folder, by its folder `device_N`; `None` if it has none or several.
 pub(crate) fn only_device(prof: &Path) -> Option<u32> {
-    let names = named_entries(prof, DEVICE_FOLDER, "").into_iter().filter(|path| path.is_dir());
+    let names =
+        named_entries(prof, DEVICE_FOLDER, "").unwrap_or_default().into_iter().filter(|path| path.is_dir());
     let mut devices =
         names.filter_map(|path| path.file_name()?.to_str()?.strip_prefix(DEVICE_FOLDER)?.parse().ok());
     devices.next().filter(|_| devices.next().is_none())
@@ -147,15 +152,18 @@ pub(crate) fn only_device(prof: &Path) -> Option<u32> {
 
 /// Returns what msprof states about the first device of a `PROF_*` folder in `info.json`; `None` without such a file.
 pub(crate) fn stated_facts(prof: &Path) -> Option<DeviceFacts> {
-    let devices = named_entries(prof, DEVICE_FOLDER, "").into_iter();
-    let mut files = devices.flat_map(|device| named_entries(&device, "info.json", ""));
+    let devices = named_entries(prof, DEVICE_FOLDER, "").unwrap_or_default().into_iter();
+    let mut files = devices.flat_map(|device| named_entries(&device, "info.json", "").unwrap_or_default());
     files.find_map(|path| read_info(&path))
 }
 
 fn databases(file: &Path) -> Vec<PathBuf> {
     let own = file.extension().is_some_and(|extension| extension == "db").then(|| file.to_owned());
-    let beside = named_entries(file.parent().unwrap_or(Path::new("")), "ascend_pytorch_profiler", ".db");
-    let of_msprof = prof_folders(file).into_iter().flat_map(|prof| named_entries(&prof, "msprof_", ".db"));
+    let beside = named_entries(file.parent().unwrap_or(Path::new("")), "ascend_pytorch_profiler", ".db")
+        .unwrap_or_default();
+    let of_msprof = prof_folders(file)
+        .into_iter()
+        .flat_map(|prof| named_entries(&prof, "msprof_", ".db").unwrap_or_default());
     let mut found: Vec<PathBuf> = own.into_iter().chain(beside).chain(of_msprof).collect();
     found.dedup();
     found
@@ -176,7 +184,7 @@ fn read_info(path: &Path) -> Option<DeviceFacts> {
         #[serde(default)]
         aic_frequency: String,
     }
-    let host: ProfiledHost = serde_json::from_slice(&read_regular(path).ok()?).ok()?;
+    let host: ProfiledHost = serde_json::from_slice(&read_regular(path, MAX_DOCUMENT).ok()?).ok()?;
     let device = host.devices.first();
     let known = |number: Option<u32>| number.filter(|number| *number > 0);
     let platform = PLATFORMS.iter().find(|(number, _)| *number == host.platform_version);

@@ -96,6 +96,8 @@ pub enum ProfileError {
     DatabaseFolder(PathBuf),
     #[error("`{}` is not an SQLite database", .0.display())]
     NotDatabase(PathBuf),
+    #[error("`{}` is not read: {problem}", .file.display())]
+    ForeignDatabase { file: PathBuf, problem: String },
     #[error("`{}` is truncated: {found} of {expected} bytes", .file.display())]
     Truncated { file: PathBuf, expected: u64, found: u64 },
     #[error("`{}` was not closed: `{}` holds changes that belong to it", .file.display(), .beside.display())]
@@ -185,6 +187,7 @@ impl Failure for ProfileError {
             Self::MissingTableColumns { .. } | Self::NotDatabase(_) => {
                 "this is not a database of msprof or torch_npu.profiler; export the profile again"
             }
+            Self::ForeignDatabase { .. } => "no profiler wrote it so: export the profile again",
             Self::Truncated { .. } => "copy it again in full, or export the profile again",
             Self::NotClosed { .. } => {
                 "close the program that has it open, or let `sqlite3 FILE 'PRAGMA journal_mode=DELETE'` write the changes back"

@@ -4,7 +4,7 @@
 //! message. `api_statistic` counts the launches on the host as `node`, `launch`; `task_time` has each task of the device
 //! (csrc/application/summary/api_statistic_assembler.cpp, task_time_assembler.cpp). The exit status of a damaged export is 0; its log has the reason.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 
 use super::{
     discover::is_of_msprof,
@@ -47,10 +47,11 @@ pub(crate) struct MissingRows {
 
 /// Returns the first line about lost data in the logs of a `PROF_*` folder.
 pub(crate) fn exporter_loss(profile: &Path) -> Option<LossOfExporter> {
-    named_entries(&profile.join(LOGS), "", ".log").into_iter().find_map(|log| {
+    named_entries(&profile.join(LOGS), "", ".log").unwrap_or_default().into_iter().find_map(|log| {
         let mut reader = BufReader::new(open_regular(&log).ok()?);
         let mut line = Vec::new();
-        while reader.read_until(b'\n', &mut line).ok()? > 0 {
+        // What of a line is longer than a MiB is another line.
+        while (&mut reader).take(MAX_SETTINGS).read_until(b'\n', &mut line).ok()? > 0 {
             let text = String::from_utf8_lossy(&line);
             if text.contains("[ERROR]") && LOSSES.iter().any(|loss| text.contains(loss)) {
                 return Some(LossOfExporter { line: text.trim().to_owned(), log });
@@ -65,8 +66,11 @@ pub(crate) fn exporter_loss(profile: &Path) -> Option<LossOfExporter> {
 pub(crate) fn log_of_table(table: &Path) -> Option<LossOfExporter> {
     let around = table.ancestors().skip(1).take(2);
     let own = around.clone().find(|folder| is_of_msprof(folder) || folder.join(LOGS).is_dir());
-    let beside =
-        || around.flat_map(|folder| named_entries(folder, "PROF_", "")).find_map(|prof| exporter_loss(&prof));
+    let beside = || {
+        around
+            .flat_map(|folder| named_entries(folder, "PROF_", "").unwrap_or_default())
+            .find_map(|prof| exporter_loss(&prof))
+    };
     own.map_or_else(beside, exporter_loss)
 }
 
@@ -82,7 +86,8 @@ pub(crate) fn launches_without_row(files: &[ProfileFile]) -> Vec<MissingRows> {
     }
     let missing = folders.into_iter().map(|(folder, rows)| {
         let sum = |table: &str, columns: &[&str], count: fn(&[&str]) -> u64| {
-            let files = newest_exports(named_entries(&folder, table, ".csv")).unwrap_or_default();
+            let files =
+                newest_exports(named_entries(&folder, table, ".csv").unwrap_or_default()).unwrap_or_default();
             files.iter().map(|file| count_rows(file, columns, count)).sum::<u64>()
         };
         let launches = sum("api_statistic", &["Level", "API Name", "Count"], |cells| match cells {

@@ -16,6 +16,6 @@ pub(super) use super::{
 };
 
 pub(super) use crate::{
-    base::files::{named_entries, open_regular, read_regular},
+    base::files::{MAX_DOCUMENT, MAX_SETTINGS, named_entries, open_regular, read_regular},
     kernel::{Dtype, KernelName, Nanos},
 };

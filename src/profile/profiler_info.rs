@@ -13,8 +13,8 @@ struct ProfilerInfo {
 
 impl ProfilerInfo {
     fn in_folder(folder: &Path) -> Option<Self> {
-        let files = named_entries(folder, "profiler_info", ".json");
-        files.iter().find_map(|path| serde_json::from_slice(&read_regular(path).ok()?).ok())
+        let files = named_entries(folder, "profiler_info", ".json").ok()?;
+        files.iter().find_map(|path| serde_json::from_slice(&read_regular(path, MAX_DOCUMENT).ok()?).ok())
     }
 }
 

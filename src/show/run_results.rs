@@ -1,17 +1,9 @@
 //! Results of one run: its cases with the numbers of the run, its devices, and the cases to look at.
 
-use std::{
-    fs::File,
-    io::{Read as _, Seek as _, SeekFrom},
-};
-
 use super::{cases::shown_cases, prelude::*};
 use crate::{
-    base::stats::median_of_floats,
-    database::{
-        DatabaseError,
-        ledger::{DeviceReading, LedgerError},
-    },
+    base::{files::read_end, stats::median_of_floats},
+    database::{DatabaseError, ledger::DeviceReading},
 };
 
 const MAX_NOTABLE: usize = 20;
@@ -192,7 +184,7 @@ fn device_results(
     past: &PastRun,
     collections: &[CollectionRecord],
     cache: CacheState,
-) -> Result<BTreeMap<u32, DeviceResults>, LedgerError> {
+) -> Result<BTreeMap<u32, DeviceResults>, DatabaseError> {
     let mut devices: BTreeMap<u32, DeviceResults> = BTreeMap::new();
     for collection in collections {
         let Some(ended) = collection.ended else { continue };
@@ -220,7 +212,7 @@ fn device_results(
     for results in devices.values_mut() {
         results.busy_percent = if whole > 0.0 { 100.0 * results.busy_seconds / whole } else { 0.0 };
     }
-    for status in RunStatusFile::load(&past.folder).map(|file| file.state.devices).unwrap_or_default() {
+    for status in RunStatusFile::load(&past.folder)?.map(|file| file.state.devices).unwrap_or_default() {
         if let Some(reason) = describe_unused(&status, past.record.ended.is_some()) {
             devices.entry(status.device).or_default().unused_reason = Some(reason);
         }
@@ -272,12 +264,7 @@ fn notable_cases(cases: &[ShownCase]) -> Vec<(usize, String)> {
 }
 
 fn log_excerpt(path: &Path) -> Option<String> {
-    let mut file = File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_END))).ok()?;
-    let mut end = Vec::new();
-    file.take(LOG_END).read_to_end(&mut end).ok()?;
-    let text = String::from_utf8_lossy(&end);
+    let text = read_end(path, LOG_END).ok()?;
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let shortened = |line: &&str| match line.char_indices().nth(LOG_WIDTH) {
         Some((end, _)) => format!("{}…", &line[..end]),

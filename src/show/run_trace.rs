@@ -10,7 +10,10 @@ use serde::Deserialize;
 
 use super::prelude::*;
 use crate::{
-    base::{command_error::CommandError, files::write_atomic},
+    base::{
+        command_error::CommandError,
+        files::{open_regular, write_atomic},
+    },
     database::ledger::CaseRecord,
     show::runs::RunStatus,
 };
@@ -59,13 +62,11 @@ pub(crate) fn write_timeline(path: &Path, trace: &str) -> Result<(), CommandErro
         let head = serde_json::from_reader(BufReader::new(file));
         head.is_ok_and(|head: TraceHead| head.other_data.tool == TOOL)
     };
-    // Reading a pipe would wait for its writer.
-    let is_special = path.metadata().is_ok_and(|found| !found.is_file());
-    let is_foreign = || match File::open(path) {
+    let is_foreign = match open_regular(path) {
         Ok(file) => !is_trace(file),
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     };
-    if is_special || is_foreign() {
+    if is_foreign {
         return Err(CommandError::bad_input(
             format!("`{}` exists and is not a timeline of npubench", path.display()),
             "give another path, or remove the file",

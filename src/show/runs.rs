@@ -57,7 +57,7 @@ pub(crate) fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<Pa
     let (now, here) = (Timestamp::now(), LockOwner::this_process().host);
     let past = records.into_iter().enumerate().map(|(index, record)| {
         let folder = database.run_folder(&record.run);
-        let last_status = if record.ended.is_none() { RunStatusFile::load(&folder) } else { None };
+        let last_status = if record.ended.is_none() { RunStatusFile::load(&folder)? } else { None };
         let state = match (record.ended, record.exit) {
             (Some(_), Some(exit)) if exit == i64::from(ExitStatus::Interrupted.code()) => {
                 RunStatus::Interrupted
@@ -65,9 +65,9 @@ pub(crate) fn run_history(database: &Database, ledger: &Ledger) -> Result<Vec<Pa
             (Some(_), _) => RunStatus::Done,
             (None, _) => state_without_end(&lock, last_status.as_ref(), index == newest, &here, now),
         };
-        PastRun { record, state, last_status, folder }
+        Ok(PastRun { record, state, last_status, folder })
     });
-    Ok(past.collect())
+    past.collect()
 }
 
 fn state_without_end(

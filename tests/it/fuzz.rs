@@ -23,20 +23,31 @@ use crate::prelude::*;
 
 /// One thing that happens to a file.
 #[derive(Clone, Debug)]
-enum Damage {
+pub(crate) enum Damage {
     Byte(Index, u8),
     Bit(Index, u8),
     Cut(Index),
     Gone(Index, usize),
     Twice(Index, usize),
     Inserted(Index, &'static str),
+    /// The next number, or the next word, has another text.
+    Number(Index, &'static str),
+    Word(Index, &'static str),
+    /// A bracket without end.
+    Nested(Index, &'static str, usize),
+    /// A part that is repeated.
+    Repeated(Index, usize, usize),
 }
 
 /// Divided by spaces.
 const SNIPPETS: &str = "\" \"\" \"\"\" \n \r \r\n\r\n \0 , ,,,, ; 99999999999999999999999999 -1 1e308 0.0000000000000000000001 \u{feff} \
                         \u{fffe} N/A \t ../../ &a[*a,*a]:{";
 
-fn damage() -> impl Strategy<Value = Vec<Damage>> {
+const NUMBERS: &str =
+    "-1 0 1e308 -1e308 NaN inf 18446744073709551616 9223372036854775807 0x7f 1e-320 00 \u{663}";
+const WORDS: &str = "null true ~ ../../../x \u{1b}[31m =1+1 \u{202e}x $(x) * a,b;c {} [] 2262-04-11";
+
+pub(crate) fn damage() -> impl Strategy<Value = Vec<Damage>> {
     let at = any::<Index>;
     let one = prop_oneof![
         2 => (at(), any::<u8>()).prop_map(|(at, byte)| Damage::Byte(at, byte)),
@@ -45,11 +56,16 @@ fn damage() -> impl Strategy<Value = Vec<Damage>> {
         1 => (at(), 1_usize..300).prop_map(|(at, length)| Damage::Gone(at, length)),
         1 => (at(), 1_usize..300).prop_map(|(at, length)| Damage::Twice(at, length)),
         4 => (at(), prop::sample::select(SNIPPETS.split(' ').collect::<Vec<_>>())).prop_map(|(at, text)| Damage::Inserted(at, text)),
+        2 => (at(), prop::sample::select(NUMBERS.split(' ').collect::<Vec<_>>())).prop_map(|(at, text)| Damage::Number(at, text)),
+        2 => (at(), prop::sample::select(WORDS.split(' ').collect::<Vec<_>>())).prop_map(|(at, text)| Damage::Word(at, text)),
+        1 => (at(), prop::sample::select(vec!["[", "{", "{\"a\":", "- ", "(", "\""]), 1_usize..100_000)
+            .prop_map(|(at, text, times)| Damage::Nested(at, text, times)),
+        1 => (at(), 1_usize..3_000, 2_usize..500).prop_map(|(at, length, times)| Damage::Repeated(at, length, times)),
     ];
     prop::collection::vec(one, 1..5)
 }
 
-fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
+pub(crate) fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     for damage in damages {
         let (Damage::Byte(at, _)
@@ -57,7 +73,11 @@ fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
         | Damage::Cut(at)
         | Damage::Gone(at, _)
         | Damage::Twice(at, _)
-        | Damage::Inserted(at, _)) = damage;
+        | Damage::Inserted(at, _)
+        | Damage::Number(at, _)
+        | Damage::Word(at, _)
+        | Damage::Nested(at, ..)
+        | Damage::Repeated(at, ..)) = damage;
         let at = at.index(bytes.len().max(1)).min(bytes.len());
         let until = |length: &usize| (at + length).min(bytes.len());
         match damage {
@@ -70,9 +90,25 @@ fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
                 bytes.splice(at..at, again);
             }
             Damage::Inserted(_, text) => drop(bytes.splice(at..at, text.bytes())),
+            Damage::Number(_, text) => {
+                replace_next(&mut bytes, at, text, |byte| byte.is_ascii_digit() || *byte == b'.')
+            }
+            Damage::Word(_, text) => replace_next(&mut bytes, at, text, u8::is_ascii_alphabetic),
+            Damage::Nested(_, text, times) => drop(bytes.splice(at..at, text.repeat(*times).into_bytes())),
+            Damage::Repeated(_, length, times) => {
+                let again = bytes[at..until(length)].repeat(*times);
+                bytes.splice(at..at, again);
+            }
         }
     }
     bytes
+}
+
+/// Replaces the next run of such bytes.
+fn replace_next(bytes: &mut Vec<u8>, at: usize, text: &str, is_part: impl Fn(&u8) -> bool) {
+    let Some(start) = bytes[at..].iter().position(&is_part).map(|start| at + start) else { return };
+    let length = bytes[start..].iter().take_while(|byte| is_part(byte)).count();
+    bytes.splice(start..start + length, text.bytes());
 }
 
 /// Does something that must end; a reader in a loop fails the test instead of holding it up.
@@ -238,7 +274,7 @@ proptest! {
 }
 
 /// A database whose tables have several pages and an index.
-fn database() -> Vec<u8> {
+pub(crate) fn profiler_database() -> Vec<u8> {
     let (_folder, path) = written("msprof_1.db", b"");
     fs::remove_file(&path).expect("removed");
     let connection = rusqlite::Connection::open(&path).expect("created");
@@ -276,7 +312,7 @@ proptest! {
         bytes in prop::collection::vec((any::<Index>(), 0_usize..24, any::<u8>()), 0..6),
     ) {
         const PAGE: usize = 512;
-        thread_local!(static WHOLE: Vec<u8> = database());
+        thread_local!(static WHOLE: Vec<u8> = profiler_database());
         let mut database = WHOLE.with(Clone::clone);
         let pages = database.len() / PAGE;
         for (from, to) in moves {
@@ -297,7 +333,7 @@ proptest! {
 
 #[test]
 fn undamaged_fuzz_database_is_read() {
-    let (_folder, path) = written("msprof_1.db", &database());
+    let (_folder, path) = written("msprof_1.db", &profiler_database());
     let (records, sums) = by_groups(&path).expect("whole");
     assert_eq!((records, sums["Mul"].0), (249, 200), "200 kernels and 49 collectives");
 }

@@ -27,6 +27,7 @@ mod context;
 mod controls;
 mod core_clock;
 mod coverage;
+mod damaged_inputs;
 mod db_check;
 mod decoder_steps;
 mod devices;

@@ -237,7 +237,7 @@ impl CollectiveTable {
         reads_verdicts: bool,
     ) -> Result<Option<Self>, DatabaseError> {
         let path = folder.join(format!("{}.csv", kernel.file_stem()));
-        if !path.is_file() {
+        if DatabaseError::is_missing(&path)? {
             return Ok(None);
         }
         let table = KernelCsv::load(&path)?;

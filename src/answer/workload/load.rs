@@ -17,7 +17,7 @@ use crate::{
     base::{
         command_error::CommandError,
         count_text::format_count,
-        files::open_regular,
+        files::{open_regular, read_regular},
         json_error::json_message,
         suggest::did_you_mean_or,
         yaml::{self, Spanned},
@@ -107,12 +107,7 @@ fn read_workload(path: &Path) -> Result<Workload, CommandError> {
 }
 
 fn read_text(path: &Path) -> Result<String, CommandError> {
-    let mut bytes = Vec::new();
-    let read = open_regular(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
-    read.map_err(|error| unreadable(path, &error))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(CommandError::in_file(path, None, format!("has more than {MAX_BYTES} bytes"), KINDS));
-    }
+    let bytes = read_regular(path, MAX_BYTES).map_err(|error| unreadable(path, &error))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;

@@ -46,7 +46,7 @@ impl Failure for FileError {
             Self::Io { source, .. } if is_refused_write(source) => {
                 "the folder must be writable; check its owner, mode and mount"
             }
-            Self::Io { .. } => "check the path, its permissions and the free space",
+            Self::Io { .. } => "check the path, its kind, size and permissions, and the free space",
             Self::Locked { .. } => "wait until it ends, or stop it",
             Self::Link { .. } => {
                 "npubench writes no file through a link in its state folder; remove the link"

@@ -14,7 +14,7 @@ use std::{
 
 use nix::{errno::Errno, fcntl::OFlag};
 
-use super::{FileError, error::is_refused_write};
+use super::{FileError, error::is_refused_write, open_regular};
 
 const LOCK: &str = "lock";
 const IGNORE: &str = ".gitignore";
@@ -179,7 +179,7 @@ pub struct LockState {
 
 impl LockState {
     pub(crate) fn read_state(state: &Path) -> Self {
-        let Ok(mut file) = File::open(state.join(LOCK)) else { return Self::default() };
+        let Ok(mut file) = open_regular(&state.join(LOCK)) else { return Self::default() };
         let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
         let _ = file.unlock();
         let mut text = String::new();

@@ -13,5 +13,8 @@ pub(crate) use archive::{file_digest, unpack_archive, write_archive};
 pub(crate) use atomic::{sync_folder, write_atomic, write_atomic_by};
 pub(crate) use error::FileError;
 pub(crate) use lock::{FolderLock, LockOwner, LockState};
-pub(crate) use regular::{named_entries, open_regular, read_json, read_regular, read_regular_text};
+pub(crate) use regular::{
+    MAX_DOCUMENT, MAX_SETTINGS, MAX_TABLE, entries, is_missing, named_entries, open_regular, read_end,
+    read_json, read_line, read_regular, read_regular_text,
+};
 pub(crate) use scratch::{ScratchFolder, keep_folder};

@@ -7,7 +7,11 @@ use serde_json::{Map, Value};
 use super::{
     ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, SparseIndexer,
 };
-use crate::base::{files::read_regular_text, yaml, yaml::YamlError};
+use crate::base::{
+    files::{MAX_DOCUMENT, read_regular_text},
+    yaml,
+    yaml::YamlError,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MoePlacement {
@@ -41,7 +45,7 @@ const IN_PARTS: [&str; 3] = ["qwen3_vl", "qwen3_vl_moe", "glm4v_moe"];
 impl LlmModel {
     /// Reads the `config.json` of a Hugging Face model. Layouts are the powers of two that divide its sizes.
     pub fn from_hugging_face(path: &Path) -> Result<Self, YamlError> {
-        let text = read_regular_text(path).map_err(|error| {
+        let text = read_regular_text(path, MAX_DOCUMENT).map_err(|error| {
             YamlError::of_file(path, format!("cannot be read: {error}"), "give the path of a config.json")
         })?;
         let hint = "correct the file, or download the model's config.json again";

@@ -446,7 +446,7 @@ fn chosen_kernels(
         return Err(CommandError::bad_input("the database has no kernels", fill()));
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
-        if missing.is_collective() && database.kernel_path(missing).is_file() {
+        if missing.is_collective() && database.has_table(missing).is_ok_and(|has_table| has_table) {
             let ops =
                 CollectiveKind::of_kernel(missing).map_or_else(String::new, |kind| format!(" --ops {kind}"));
             let host = database.kind().host_option();

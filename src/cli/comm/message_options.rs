@@ -3,6 +3,7 @@
 use super::super::prelude::*;
 use crate::{
     answer::lookup_database::WorkloadMessages,
+    base::files::{MAX_DOCUMENT, read_regular_text},
     kernel::{CollectiveKind, PartWeights},
     measure::collective::sweep_session::{SweepPart, WantedGroups},
 };
@@ -132,10 +133,11 @@ fn parse_parts(text: &str) -> Result<PartWeights, String> {
         Ok(weights) => return Ok(weights),
         Err(problem) => problem,
     };
-    if !text.ends_with(".csv") && !Path::new(text).is_file() {
+    if !text.ends_with(".csv") && !Path::new(text).exists() {
         return Err(format!("{problem}; {FORMS}"));
     }
-    let content = fs::read_to_string(text).map_err(|error| format!("`{text}`: {error}; {FORMS}"))?;
+    let content = read_regular_text(Path::new(text), MAX_DOCUMENT)
+        .map_err(|error| format!("`{text}`: {error}; {FORMS}"))?;
     // Spreadsheets write a byte order mark.
     let lines = content.trim_start_matches('\u{feff}').lines().map(str::trim);
     let rows: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();

@@ -265,7 +265,7 @@ pub(crate) fn backfill_database(
     add_variants: bool,
 ) -> Result<BackfillReport, DatabaseError> {
     let kernel = attention_kernel();
-    if !database.kernel_path(&kernel).exists() {
+    if !database.has_table(&kernel)? {
         return Err(DatabaseError::NoRowsOfKernel { path: database.folder().to_owned(), kernel });
     }
     let mut lock = database.lock()?;

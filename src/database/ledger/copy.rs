@@ -9,8 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Ledger, LedgerError};
-use crate::base::files::sync_folder;
+use super::{Ledger, LedgerError, file_length};
+use crate::base::files::{entries, is_missing, sync_folder};
 
 /// Temporary copy of a ledger, which has been checked; the ledger itself is not opened.
 #[derive(Debug)]
@@ -25,9 +25,7 @@ impl LedgerCopy {
     pub(crate) fn create(original: &Path, copy: &Path) -> Result<Self, LedgerError> {
         let damaged =
             |problem: &str| LedgerError::Damaged { path: original.to_owned(), problem: problem.to_owned() };
-        if fs::metadata(original).is_ok_and(|found| !found.is_file()) {
-            return Err(LedgerError::NotAFile { path: original.to_owned() });
-        }
+        file_length(original)?;
         let length = copy_with_journal(original, copy)
             .map_err(|source| LedgerError::Copy { path: original.to_owned(), problem: source.to_string() })?;
         if length == 0 {
@@ -64,6 +62,7 @@ impl Ledger {
         let failed = |problem: String| LedgerError::Copy { path: self.path.clone(), problem };
         let draft = tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").tempfile_in(folder);
         let draft = draft.map_err(|error| failed(error.to_string()))?;
+        self.limit.restart();
         self.connection
             .execute("VACUUM INTO ?1", [draft.path().to_string_lossy()])
             .map_err(self.sqlite_error())?;
@@ -79,7 +78,7 @@ impl Ledger {
     pub(crate) fn check_runs_of_copy(&self) -> Result<(), LedgerError> {
         const RUNS: &str = "SELECT run FROM runs ORDER BY started_ns, run";
         let path = copy_path(&self.path);
-        if !path.exists() {
+        if file_length(&path)?.is_none() {
             return Ok(());
         }
         let copied: Vec<String> = match Self::open_to_read(&path).and_then(|copy| copy.read_column(RUNS, []))
@@ -102,16 +101,19 @@ impl Ledger {
 /// Fails with [`LedgerError::Damaged`] if a ledger is missing or empty, although its copy or the folders of runs beside it show that
 /// there was one. A run that was killed at its start leaves an empty file and neither of them.
 pub(crate) fn check_not_lost(ledger: &Path) -> Result<(), LedgerError> {
-    let problem = match fs::metadata(ledger) {
-        Ok(found) if found.is_file() && found.len() == 0 => "the file is empty",
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            "the file is missing, although there were runs"
-        }
-        _ => return Ok(()),
+    let problem = match file_length(ledger)? {
+        Some(0) => "the file is empty",
+        None => "the file is missing, although there were runs",
+        Some(_) => return Ok(()),
     };
-    let runs = fs::read_dir(ledger.with_file_name("runs")).into_iter().flatten().flatten();
-    let mut collections = runs.flat_map(|run| fs::read_dir(run.path().join("collections"))).flatten();
-    if copy_path(ledger).exists() || collections.next().is_some() {
+    let unreadable =
+        |error: io::Error| LedgerError::Unreadable { path: ledger.to_owned(), problem: error.to_string() };
+    let runs = entries(&ledger.with_file_name("runs")).map_err(unreadable)?;
+    let mut has_collections = false;
+    for run in runs {
+        has_collections |= !entries(&run.join("collections")).map_err(unreadable)?.is_empty();
+    }
+    if has_collections || file_length(&copy_path(ledger))?.is_some() {
         return Err(LedgerError::Damaged { path: ledger.to_owned(), problem: problem.to_owned() });
     }
     Ok(())
@@ -130,7 +132,7 @@ pub(crate) fn copy_with_journal(original: &Path, copy: &Path) -> io::Result<u64>
         fs::set_permissions(copy, Permissions::from_mode(mode | 0o600))?;
         Ok(length)
     };
-    if journal_path(original).exists() {
+    if !is_missing(&journal_path(original))? {
         copy_writable(&journal_path(original), &journal_path(copy))?;
     }
     copy_writable(original, copy)

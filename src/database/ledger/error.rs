@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 
 use crate::base::command_error::Failure;
-use crate::base::{files::disk_space, shell_argument::quoted_path};
+use crate::base::{files::disk_space, shell_argument::quoted_path, sqlite::broken_limit};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -17,8 +17,8 @@ pub enum LedgerError {
     },
     #[error("the ledger `{}` is damaged: {problem}", .path.display())]
     Damaged { path: PathBuf, problem: String },
-    #[error("the ledger `{}` is not a regular file", .path.display())]
-    NotAFile { path: PathBuf },
+    #[error("the ledger `{}` cannot be read: {problem}", .path.display())]
+    Unreadable { path: PathBuf, problem: String },
     #[error("the ledger `{}` has layout {found}, this npubench reads layout {expected}", .path.display())]
     OtherLayout { path: PathBuf, found: i64, expected: i64 },
     /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
@@ -33,6 +33,9 @@ pub enum LedgerError {
 impl LedgerError {
     pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
+        if let Some(problem) = broken_limit(&source) {
+            return Self::Damaged { path, problem: problem.to_owned() };
+        }
         match source.sqlite_error_code() {
             // A missing table, or a cell of another type, is damage as well: the layout is checked before.
             None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
@@ -47,7 +50,7 @@ impl LedgerError {
         match &mut self {
             Self::Sqlite { path, .. }
             | Self::Damaged { path, .. }
-            | Self::NotAFile { path }
+            | Self::Unreadable { path, .. }
             | Self::OtherLayout { path, .. }
             | Self::InvalidRunId { path, .. }
             | Self::Copy { path, .. }
@@ -91,8 +94,8 @@ impl Failure for LedgerError {
                      keep their results"
                 );
             }
-            Self::NotAFile { .. } => {
-                "move it away; `npubench db rebuild` restores the ledger, if runs were measured, or `npubench run` creates one"
+            Self::Unreadable { .. } => {
+                "check its permissions, and where it leads; or move it away, and `npubench db rebuild` restores it"
             }
             Self::InvalidRunId { .. } => {
                 "no npubench wrote this id: use this ledger only if you trust its origin, and remove the run from it"

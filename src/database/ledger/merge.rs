@@ -70,6 +70,7 @@ pub(crate) fn merge_ledgers(
 }
 
 fn attach(ledger: &Ledger, path: &Path, name: &str) -> Result<(), LedgerError> {
+    ledger.limit.add_file(path);
     let attached = ledger.connection.execute(&format!("ATTACH ?1 AS {name}"), [path.to_string_lossy()]);
     attached.map(|_| ()).map_err(ledger.sqlite_error())
 }

@@ -8,6 +8,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use rusqlite::{
@@ -15,6 +16,10 @@ use rusqlite::{
     TransactionBehavior, params, types::FromSql,
 };
 
+use crate::base::{
+    files::is_missing,
+    sqlite::{StatementLimit, definitions, open_sqlite},
+};
 use crate::kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos};
 
 mod attempts;
@@ -60,12 +65,15 @@ const READ_PRAGMAS: &str = "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -819
 /// Version of [`SCHEMA`], which each ledger has in `user_version`. It grows with every change of the tables and of the
 /// JSON of an existing cause; a new cause or verdict needs no other layout.
 const LAYOUT: i64 = 14;
+/// Length of a ledger: 100 times that of a run of 100,000 cases.
+const MAX_BYTES: u64 = 10 << 30;
 const SCHEMA: &str = include_str!("ledger.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
     pub(crate) path: PathBuf,
     connection: Connection,
+    limit: StatementLimit,
 }
 
 #[derive(Clone, Debug)]
@@ -117,21 +125,56 @@ fn read_layout(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
+/// Fails if a ledger has another layout, or another object than npubench creates: a view in place of a table, or a trigger, would
+/// execute what others wrote.
 fn check_layout(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
-    match read_layout(connection).map_err(|source| LedgerError::from_sqlite(path, source))? {
-        LAYOUT => Ok(()),
-        found => Err(LedgerError::OtherLayout { path: path.to_owned(), found, expected: LAYOUT }),
+    let fail = |source| LedgerError::from_sqlite(path, source);
+    let found = read_layout(connection).map_err(fail)?;
+    if found != LAYOUT {
+        return Err(LedgerError::OtherLayout { path: path.to_owned(), found, expected: LAYOUT });
+    }
+    static EXPECTED: OnceLock<Vec<(String, String, String)>> = OnceLock::new();
+    let expected = EXPECTED.get_or_init(|| {
+        let empty = Connection::open_in_memory().expect("memory");
+        empty.execute_batch(SCHEMA).and_then(|()| definitions(&empty)).expect("the schema is valid")
+    });
+    let found = definitions(connection).map_err(fail)?;
+    let damaged = |problem: String| Err(LedgerError::Damaged { path: path.to_owned(), problem });
+    // First the kinds: SQLite changes what refers to a renamed table. Tables of statistics are what `ANALYZE` leaves.
+    let find = |objects: &[_], name: &str| objects.iter().find(|(_, found, _)| found == name).cloned();
+    for is_kind in [true, false] {
+        for (kind, name, sql) in expected {
+            match find(&found, name) {
+                None => return damaged(format!("it has no {kind} `{name}`")),
+                Some((found, ..)) if is_kind && found != *kind => {
+                    return damaged(format!("`{name}` is a {found}, expected a {kind}"));
+                }
+                Some((.., found)) if !is_kind && found != *sql => {
+                    return damaged(format!(
+                        "the {kind} `{name}` has another definition than npubench writes"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    match found.iter().find(|(_, name, _)| !name.starts_with("sqlite_stat") && find(expected, name).is_none())
+    {
+        Some((kind, name, _)) => {
+            damaged(format!("it has the {kind} `{name}`, which npubench does not write"))
+        }
+        None => Ok(()),
     }
 }
 
 /// Opens an existing ledger for reading. A transaction that a kill interrupted is rolled back first, which a connection for
 /// reading cannot do; committed content does not change.
-fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
+fn open_read_only(path: &Path) -> rusqlite::Result<(Connection, StatementLimit)> {
     let open = |access: OpenFlags| {
-        let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let (connection, limit) = open_sqlite(path, path, access)?;
         connection.query_row("PRAGMA user_version", [], |_| Ok(()))?;
         connection.execute_batch(READ_PRAGMAS)?;
-        Ok(connection)
+        Ok((connection, limit))
     };
     match open(OpenFlags::SQLITE_OPEN_READ_ONLY) {
         Err(Error::SqliteFailure(error, _)) if error.code == ErrorCode::ReadOnly => {
@@ -142,14 +185,29 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
+/// Returns the length of a ledger in bytes; `None` if there is none. Opening a pipe would wait for its other end, and a link that
+/// leads nowhere is no missing ledger.
+pub(super) fn file_length(path: &Path) -> Result<Option<u64>, LedgerError> {
+    let unreadable = |problem: String| LedgerError::Unreadable { path: path.to_owned(), problem };
+    let found = is_missing(path)
+        .and_then(|is_missing| if is_missing { Ok(None) } else { fs::metadata(path).map(Some) });
+    match found.map_err(|error| unreadable(error.to_string()))? {
+        None => Ok(None),
+        Some(found) if !found.is_file() => Err(unreadable("it is not a regular file".to_owned())),
+        Some(found) if found.len() > MAX_BYTES => {
+            Err(unreadable(format!("it has more than {MAX_BYTES} bytes")))
+        }
+        Some(found) => Ok(Some(found.len())),
+    }
+}
+
 impl Ledger {
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
-        // Opening a pipe would wait for its other end.
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(LedgerError::NotAFile { path: path.to_owned() });
-        }
-        let connection = Connection::open(path).map_err(fail)?;
+        file_length(path)?;
+        let (connection, limit) =
+            open_sqlite(path, path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)
+                .map_err(fail)?;
         // Temporary tables in memory: a read needs no disk space.
         let pragmas = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
                        PRAGMA temp_store = MEMORY;";
@@ -158,14 +216,30 @@ impl Ledger {
             create_tables(&connection).map_err(fail)?;
         }
         check_layout(&connection, path)?;
-        Self { path: path.to_owned(), connection }.check_run_ids()
+        Self { path: path.to_owned(), connection, limit }.check_run_ids()
     }
 
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
-        let connection = open_read_only(path).map_err(fail)?;
+        file_length(path)?;
+        let (connection, limit) = open_read_only(path).map_err(fail)?;
         check_layout(&connection, path)?;
-        Self { path: path.to_owned(), connection }.check_run_ids()
+        Self { path: path.to_owned(), connection, limit }.check_run_ids()
+    }
+
+    /// Fails if there is a ledger that cannot be read, for commands that need none. One that is in use, or of another layout, is
+    /// readable.
+    pub(crate) fn require_readable(path: &Path) -> Result<(), LedgerError> {
+        // A run that was killed at its start leaves an empty file.
+        if matches!(file_length(path)?, None | Some(0)) {
+            return Ok(());
+        }
+        match Self::open_to_read(path) {
+            Err(error) if !error.is_temporary() && !matches!(error, LedgerError::OtherLayout { .. }) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn sqlite_error(&self) -> impl Fn(Error) -> LedgerError + use<> {
@@ -178,14 +252,13 @@ impl Ledger {
     /// another layout.
     pub(crate) fn find_damage(path: &Path) -> Result<Option<String>, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
-        match fs::metadata(path) {
-            Ok(found) if !found.is_file() => return Err(LedgerError::NotAFile { path: path.to_owned() }),
+        match file_length(path)? {
+            None => return Ok(None),
             // SQLite reads a file without content as a database without tables.
-            Ok(found) if found.len() == 0 => return Ok(Some("the file is empty".to_owned())),
-            _ if !path.exists() => return Ok(None),
-            _ => {}
+            Some(0) => return Ok(Some("the file is empty".to_owned())),
+            Some(_) => {}
         }
-        let connection = open_read_only(path).map_err(fail)?;
+        let (connection, limit) = open_read_only(path).map_err(fail)?;
         let check = || -> rusqlite::Result<Vec<String>> {
             let mut statement = connection.prepare("PRAGMA integrity_check(5)")?;
             statement.query_map([], |row| row.get(0))?.collect()
@@ -194,7 +267,9 @@ impl Ledger {
         problems.retain(|problem| problem != "ok");
         if problems.is_empty() {
             check_layout(&connection, path)?;
+            limit.restart();
             problems.extend(unreadable_outcomes(&connection).map_err(fail)?.into_iter().take(5));
+            limit.restart();
             problems.extend(unreadable_launches(&connection).map_err(fail)?.into_iter().take(5));
         }
         Ok((!problems.is_empty()).then(|| problems.join("; ")))
@@ -210,6 +285,7 @@ impl Ledger {
             let mut statement = self.connection.prepare_cached(sql)?;
             statement.query_map(parameters, read)?.collect()
         };
+        self.limit.restart();
         rows().map_err(self.sqlite_error())
     }
 
@@ -224,6 +300,7 @@ impl Ledger {
     fn read_first<T: FromSql>(&self, sql: &str, parameters: impl Params) -> Result<Option<T>, LedgerError> {
         let first =
             || self.connection.prepare_cached(sql)?.query_row(parameters, |row| row.get(0)).optional();
+        self.limit.restart();
         first().map_err(self.sqlite_error())
     }
 
@@ -245,6 +322,7 @@ impl Ledger {
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, LedgerError> {
         let error = self.sqlite_error();
+        self.limit.restart();
         let transaction = self.connection.transaction().map_err(&error)?;
         let value = work(&transaction).map_err(&error)?;
         transaction.commit().map_err(&error)?;

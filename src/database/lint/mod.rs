@@ -17,7 +17,7 @@ use super::{
 use crate::base::command_error::Failure;
 use crate::{
     base::{
-        files::{FileError, read_regular, read_regular_text},
+        files::{FileError, MAX_DOCUMENT, MAX_TABLE, is_missing, read_regular, read_regular_text},
         table::{format::quote_cell, raw_records::LFS},
         yaml::check_yaml,
     },
@@ -94,7 +94,7 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
                 remarks.add_issue(1, LintIssueKind::NameCase, text);
             }
             checked.files += 1;
-            match read_regular(&folder.join(name)) {
+            match read_regular(&folder.join(name), MAX_TABLE) {
                 Ok(bytes) => check_table(&TableContent::from_stem(stem), stem, kind, &bytes, &mut remarks),
                 Err(error) => {
                     remarks.add_issue(1, LintIssueKind::Unreadable, format!("cannot be read: {error}"));
@@ -105,7 +105,7 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
             remarks.add_issue(1, LintIssueKind::LeftBehind, text);
         } else if matches!(name.as_str(), DATABASE | "op_mapping.yaml") {
             checked.files += 1;
-            if read_regular(&folder.join(name)).is_ok_and(|bytes| bytes.starts_with(LFS)) {
+            if read_regular(&folder.join(name), MAX_DOCUMENT).is_ok_and(|bytes| bytes.starts_with(LFS)) {
                 let text = "a Git LFS pointer, not the data; `git lfs pull` fetches it";
                 remarks.add_issue(1, LintIssueKind::LfsPointer, text);
             } else if name == DATABASE {
@@ -128,24 +128,35 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     Ok(checked)
 }
 
-/// Checks the structure of the ledger, if there is one. A ledger that is in use or not readable is no issue.
-pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
+/// Checks the structure of the ledger, if there is one. A ledger that is in use is no issue; fails if it cannot be read.
+pub(crate) fn check_ledger(folder: &Path) -> Result<Option<LintIssue>, LedgerError> {
     let path = ledger_path(folder);
     let file = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().into_owned();
     let problem = match check_not_lost(&path).and_then(|()| Ledger::find_damage(&path)) {
         // A run that was killed at its start leaves an empty file.
-        Ok(_) if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0) => return None,
-        Ok(problem) => problem?,
+        Ok(_) if fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0) => {
+            return Ok(None);
+        }
+        Ok(None) => return Ok(None),
+        Ok(Some(problem)) => problem,
         Err(LedgerError::Damaged { problem, .. }) => problem,
-        Err(error @ LedgerError::NotAFile { .. }) => error.to_string(),
-        Err(_) => return None,
+        // The comparison of the rows has a note of these.
+        Err(error) if error.is_temporary() || matches!(error, LedgerError::OtherLayout { .. }) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
-    let kind = if path.exists() { LintIssueKind::DamagedLedger } else { LintIssueKind::MissingLedger };
+    let kind = if !is_missing(&path).is_ok_and(|is_missing| is_missing) {
+        LintIssueKind::DamagedLedger
+    } else {
+        LintIssueKind::MissingLedger
+    };
     let hint = LedgerError::Damaged { path, problem: String::new() }.hint();
-    Some(LintIssue { file, line: 1, kind, text: format!("{}; {hint}", quote_cell(&problem)) })
+    Ok(Some(LintIssue { file, line: 1, kind, text: format!("{}; {hint}", quote_cell(&problem)) }))
 }
 
 fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
-    let text = read_regular_text(path).map_err(|error| (1, format!("cannot be read: {error}")))?;
+    let text =
+        read_regular_text(path, MAX_DOCUMENT).map_err(|error| (1, format!("cannot be read: {error}")))?;
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     base::{
         count_text::format_count,
-        files::{read_regular, write_atomic},
+        files::{MAX_TABLE, read_regular, write_atomic},
         table::raw_records::BOM,
     },
     kernel::DataKind,
@@ -61,7 +61,7 @@ pub fn normalize_database(database: &Database, dry_run: bool) -> Result<Vec<Norm
     for name in names {
         let Some(stem) = table_stem(&name) else { continue };
         let path = database.folder().join(&name);
-        let (mut report, bytes) = match read_regular(&path) {
+        let (mut report, bytes) = match read_regular(&path, MAX_TABLE) {
             Ok(bytes) => normalize_table(&name, stem, database.kind(), &bytes),
             Err(error) => (refused_file(&name, whole(format!("cannot be read: {error}"))), None),
         };

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     base::{
-        files::{named_entries, read_regular},
+        files::{file_digest, named_entries},
         ini_file::IniFile,
     },
     kernel::{SoftwareFingerprint, device::DeviceProfile},
@@ -138,7 +138,7 @@ fn digest_files(folder: &Path, mut files: Vec<(PathBuf, u64)>) -> io::Result<Str
         digest.update(format!("{}\n{size}\n", place.to_string_lossy()));
         let is_library = path.extension().is_some_and(|extension| extension == "so");
         if is_library && place.starts_with("op_api") {
-            digest.update(read_regular(&path)?);
+            digest.update(file_digest(&path)?);
         }
     }
     Ok(digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
@@ -181,7 +181,7 @@ pub(crate) fn custom_operators(
 }
 
 fn vendor_folders(folder: &Path) -> Vec<PathBuf> {
-    named_entries(folder, "", "").into_iter().filter(|path| path.is_dir()).collect()
+    named_entries(folder, "", "").unwrap_or_default().into_iter().filter(|path| path.is_dir()).collect()
 }
 
 /// Returns the variables for packages that the environment does not name; existing values are kept after them.
@@ -221,7 +221,7 @@ pub(crate) struct PlatformConfig {
 
 impl PlatformConfig {
     pub(crate) fn read(cann: &Path, soc: &str) -> Option<Self> {
-        let folders = named_entries(cann, "", "").into_iter().chain([cann.to_owned()]);
+        let folders = named_entries(cann, "", "").unwrap_or_default().into_iter().chain([cann.to_owned()]);
         let files = folders.into_iter().find_map(|folder| {
             IniFile::read(&folder.join("data").join("platform_config").join(format!("{soc}.ini")))
         });

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::collect::stays_excused;
 use crate::{
-    base::files::unpack_archive,
+    base::files::{MAX_TABLE, is_missing, read_regular, unpack_archive},
     cases::plan::{PlannedCase, planned_case},
     database::ledger::{AttemptChange, AttemptState, StoredAttempt},
     kernel::{
@@ -273,7 +273,7 @@ impl AssessmentRules<'_> {
             let found = manifest.cache();
             return Err(refuse(format!(" has launches with a {found} cache, the ledger has a {cache} one")));
         }
-        if !scratch.join(files::CONDITIONS).exists() {
+        if is_missing(&scratch.join(files::CONDITIONS)).is_ok_and(|is_missing| is_missing) {
             return Err(refuse(format!(" has no {}", files::CONDITIONS)));
         }
         let conditions: CollectionConditions = read_json(scratch, files::CONDITIONS).map_err(refuse)?;
@@ -357,7 +357,7 @@ pub(crate) fn launched_cases(folder: &Path) -> Vec<IdentifiedCase> {
 }
 
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, String> {
-    let text = fs::read(folder.join(name)).map_err(|error| error.to_string());
+    let text = read_regular(&folder.join(name), MAX_TABLE).map_err(|error| error.to_string());
     let value = text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
     value.map_err(|problem| format!(": {name} cannot be read: {problem}"))
 }

@@ -3,8 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
-    io::{self, Read as _, Seek as _, SeekFrom},
+    fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{Arc, atomic::AtomicBool},
@@ -22,7 +21,7 @@ use super::{
 };
 use crate::{
     base::{
-        files::write_archive,
+        files::{read_end, write_archive},
         process::{self, CommandSpec, ExitKind},
         worker_thread::WorkerThread,
     },
@@ -348,16 +347,7 @@ const LOG_END: u64 = 64 << 10;
 const LOG_LINE: usize = 300;
 
 fn end_of_log(log: &Path) -> String {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(log)?;
-        let start = file.metadata()?.len().saturating_sub(LOG_END);
-        file.seek(SeekFrom::Start(start))?;
-        let mut end = Vec::new();
-        // The log may still grow.
-        file.take(LOG_END).read_to_end(&mut end)?;
-        Ok(end)
-    };
-    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+    read_end(log, LOG_END).unwrap_or_default()
 }
 
 pub(crate) fn last_line(log: &Path) -> String {
@@ -554,7 +544,7 @@ mod tests {
     fn a_log_larger_than_memory_is_no_problem() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("collect.log");
-        File::create(&log).expect("created").set_len(1 << 40).expect("a sparse file");
+        fs::File::create(&log).expect("created").set_len(1 << 40).expect("a sparse file");
         assert!(last_line(&log).starts_with("no output"));
     }
 }

@@ -21,7 +21,7 @@ use super::{CollectionSettings, EngineError, Result, run::LaneContext};
 use crate::{
     base::{
         files::{
-            FileError,
+            FileError, MAX_DOCUMENT,
             disk_space::{free_bytes, has_space},
             read_regular_text, stale, write_atomic,
         },
@@ -322,7 +322,7 @@ pub(crate) fn pause_file(database: &Database) -> PathBuf {
 
 impl PausedDevices {
     pub(crate) fn load(file: &Path) -> Result<Self, String> {
-        match read_regular_text(file) {
+        match read_regular_text(file, MAX_DOCUMENT) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error.to_string()),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     base::{
-        files::{file_digest, read_regular},
+        files::{MAX_TABLE, file_digest, read_regular},
         stats::SampleSummary,
     },
     cases::plan::planned_case,
@@ -548,7 +548,7 @@ impl ResultEvidence {
 const MAX_DEPTH: usize = 5;
 
 fn read_manifest(folder: &Path) -> Option<Manifest> {
-    serde_json::from_slice(&read_regular(&folder.join(MANIFEST)).ok()?).ok()
+    serde_json::from_slice(&read_regular(&folder.join(MANIFEST), MAX_TABLE).ok()?).ok()
 }
 
 fn case_bracket(folder: &Path, case: &CaseId) -> Option<BracketEvidence> {

@@ -12,7 +12,7 @@ use super::{
     missing_rows::{missing_row_issues, missing_rows},
 };
 use crate::{
-    base::{count_text::format_count, table::format::quote_cell},
+    base::{count_text::format_count, files::is_missing, table::format::quote_cell},
     database::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, TableRow,
         columns, for_each_row_case,
@@ -416,7 +416,7 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
         let issue = LintIssue { file, line: 1, kind: LintIssueKind::NotCompared, text };
         DatabaseComparison { issues: vec![issue], production_rows: 0 }
     };
-    if !path.is_file() {
+    if is_missing(&path).is_ok_and(|is_missing| is_missing) {
         return match rows_of_runs(database) {
             0 => DatabaseComparison::default(),
             1 => not_compared("there is none, and 1 row names a run".to_owned()),

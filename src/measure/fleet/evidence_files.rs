@@ -2,7 +2,13 @@
 
 use std::{collections::BTreeMap, ffi::OsStr, fs, io, path::Path};
 
-use crate::{base::command_error::CommandError, database::Database};
+use crate::{
+    base::{
+        command_error::CommandError,
+        files::{MAX_TABLE, read_regular},
+    },
+    database::Database,
+};
 
 const COLLECTIONS: &str = "collections";
 /// Folder of a run with the programs of the rehearsal host.
@@ -58,7 +64,7 @@ fn is_greater(file: &Path, other: &Path) -> io::Result<bool> {
     if length != found.len() {
         return Ok(length > found.len());
     }
-    Ok(fs::read(file)? > fs::read(other)?)
+    Ok(read_regular(file, MAX_TABLE)? > read_regular(other, MAX_TABLE)?)
 }
 
 fn replace_folder(from: &Path, into: &Path) -> io::Result<()> {

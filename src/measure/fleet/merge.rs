@@ -180,7 +180,7 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
         if !report.is_unchanged && !sources.is_empty() {
             replace_ledger(&path, &merged)?;
         }
-        if path.exists() {
+        if !DatabaseError::is_missing(&path)? {
             write_rows(&target, request.assets, &mut report)?;
         }
     }
@@ -279,8 +279,14 @@ fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), 
 pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize), CommandError> {
     let plan = ShardPlan::load_existing(database)?;
     let folders = (1..=plan.shards.len()).map(|number| database.shard_folder(&plan.identity(number)));
-    let (started, open): (Vec<PathBuf>, Vec<PathBuf>) = folders.partition(|folder| folder.is_dir());
-    Ok((started, open.len()))
+    let (mut started, mut open) = (Vec::new(), 0);
+    for folder in folders {
+        match DatabaseError::is_missing(&folder)? {
+            true => open += 1,
+            false => started.push(folder),
+        }
+    }
+    Ok((started, open))
 }
 
 /// Refuses to replace the plan of a database while its shards have results that the database lacks, or are measured. If
@@ -342,10 +348,10 @@ fn read_source(
 ) -> Result<Option<MergeSource>, CommandError> {
     let path = database.ledger_path();
     // A merge that was killed leaves a target that has runs without a ledger, and the same command completes it.
-    if copy_path(&path).exists() {
+    if !DatabaseError::is_missing(&copy_path(&path))? {
         check_not_lost(&path)?;
     }
-    if !path.exists() {
+    if DatabaseError::is_missing(&path)? {
         return Ok(None);
     }
     let copy = LedgerCopy::create(&path, &scratch.path().join(format!("{name}.db")))?;
@@ -450,7 +456,7 @@ fn write_error(path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
 }
 
 fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
-    if path.exists() {
+    if !DatabaseError::is_missing(path)? {
         // Ends an interrupted transaction: its journal must not be applied to the new file.
         drop(Ledger::open(path)?);
     }

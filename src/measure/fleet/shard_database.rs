@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use super::{ShardPlan, merge::owner_of};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    base::{command_error::CommandError, exit::ExitStatus, files::entries, shell_argument::quoted_path},
     database::{Database, DatabaseError, ShardIdentity, ShardNumber, copy_rows},
     kernel::{CaseId, FailingVerdicts, Verdict},
     measure::run_options::RunOptions,
@@ -57,9 +57,9 @@ pub(crate) fn open_shard(
     }
     // A shard that has lost its ledger is refused: its rows would count as measured, but a merge takes results from
     // ledgers.
-    let has_runs =
-        std::fs::read_dir(database.state_folder().join("runs")).is_ok_and(|mut runs| runs.next().is_some());
-    if has_runs && !database.ledger_path().exists() {
+    let runs = database.state_folder().join("runs");
+    let has_runs = !entries(&runs).map_err(DatabaseError::io("read", &runs))?.is_empty();
+    if has_runs && DatabaseError::is_missing(&database.ledger_path())? {
         return Err(CommandError::bad_input(
             format!("shard {shard} in `{}` has lost its ledger", folder.display()),
             "`npubench db rebuild` of the folder restores it from its copy; without one, move the folder away: the same command measures \

@@ -214,7 +214,9 @@ impl ShardPlan {
 }
 
 pub(super) fn all_shards(database: &Database) -> Vec<PathBuf> {
-    let entries = |folder: &Path| named_entries(folder, "", "").into_iter().filter(|path| path.is_dir());
+    let entries = |folder: &Path| {
+        named_entries(folder, "", "").unwrap_or_default().into_iter().filter(|path| path.is_dir())
+    };
     entries(&database.shards_folder()).flat_map(|plan| entries(&plan)).collect()
 }
 

@@ -1,7 +1,6 @@
 //! Collections of a selftest: scripts and cases of a database under msprof, started as the collections of a run are.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use super::experiment::EvidenceError;
 use crate::{
     base::{
-        files::named_entries,
+        files::{MAX_TABLE, named_entries, read_regular_text},
         process::{self, CommandSpec, ExitKind},
     },
     cases::plan::{PlannedCase, planned_case},
@@ -72,7 +71,7 @@ pub(super) fn write_table(
 
 /// Returns the lines of a journal, up to one that is cut; none without the file.
 pub(super) fn journal_lines(journal: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(journal).unwrap_or_default();
+    let text = read_regular_text(journal, MAX_TABLE).unwrap_or_default();
     text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
 }
 
@@ -125,7 +124,7 @@ impl CollectedEvidence {
     }
 
     pub(super) fn profile_folders(&self) -> Vec<PathBuf> {
-        named_entries(&self.folder.join(files::PROFILE), "PROF_", "")
+        named_entries(&self.folder.join(files::PROFILE), "PROF_", "").unwrap_or_default()
     }
 }
 

@@ -5,7 +5,7 @@
 //! that its launches are the longest tasks of every collection. Where `op_summary` cannot be read, as at l0 in some
 //! versions, durations come from `task_time_*.csv`, which has every task and states times 2 to 3 us longer.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use super::{
     kernel_steps::{LaunchStep, StepKernel, StepSettings, median_of, percent},
 };
 use crate::{
-    base::files::named_entries,
+    base::files::{MAX_TABLE, named_entries, read_regular_text},
     kernel::{AicMetrics, Nanos, ProfilerSettings},
     measure::verify::RawRecord,
 };
@@ -84,8 +84,10 @@ fn recorded_tasks(evidence: &CollectedEvidence) -> Result<Vec<TaskTimes>, Eviden
     }
     let mut tasks = Vec::new();
     for profile in evidence.profile_folders() {
-        for path in named_entries(&profile.join("mindstudio_profiler_output"), "task_time_", "") {
-            let text = fs::read_to_string(&path).map_err(EvidenceError::io(&path))?;
+        for path in
+            named_entries(&profile.join("mindstudio_profiler_output"), "task_time_", "").unwrap_or_default()
+        {
+            let text = read_regular_text(&path, MAX_TABLE).map_err(EvidenceError::io(&path))?;
             tasks.extend(parse_task_times(&text));
         }
     }

@@ -14,10 +14,10 @@ use super::experiment::{EXPERIMENTS, EntryMismatch, ExperimentReport, Experiment
 use crate::{
     base::{
         command_error::CommandError,
-        files::{read_json, read_regular_text, write_atomic},
+        files::{MAX_TABLE, entries, read_json, read_regular_text, write_atomic},
         printable::markdown_cell,
     },
-    database::{Database, DatabaseError},
+    database::{Database, DatabaseError, ledger::Ledger},
     kernel::{DataKind, KernelName},
 };
 
@@ -83,15 +83,11 @@ pub(super) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<
 }
 
 pub(super) fn stored_selftests(database: &Database) -> Result<Vec<StoredSelftest>, CommandError> {
+    Ledger::require_readable(&database.ledger_path())?;
     let folder = database.state_folder().join(FOLDER);
-    let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(DatabaseError::io("read", &folder))?,
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(DatabaseError::io("read", &folder))?;
-        found.extend(read_selftest(&entry.path())?);
+    for entry in entries(&folder).map_err(DatabaseError::io("read", &folder))? {
+        found.extend(read_selftest(&entry)?);
     }
     found.sort_by(|one, other| one.description.started.cmp(&other.description.started));
     Ok(found)
@@ -103,7 +99,7 @@ fn read_selftest(folder: &Path) -> Result<Option<StoredSelftest>, CommandError> 
     let description = read_json(&folder.join(DESCRIPTION_FILE), "description of a selftest", hint)?;
     let Some(description) = description else { return Ok(None) };
     let path = folder.join(RESULTS_FILE);
-    let lines = match read_regular_text(&path) {
+    let lines = match read_regular_text(&path, MAX_TABLE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         lines => lines.map_err(DatabaseError::io("read", &path))?,
     };

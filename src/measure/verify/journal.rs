@@ -1,9 +1,10 @@
 //! Journal of the replay script: the launches of each case.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
 
+use crate::base::files::{MAX_TABLE, read_regular};
 use crate::kernel::{CaseOutcome, Cause, CollectionEnd, ImportedVersions, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -293,7 +294,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
     }
     let mut journal = LaunchJournal::default();
     // A process that was killed may have cut its last line within a character.
-    for line in String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).lines() {
+    for line in String::from_utf8_lossy(&read_regular(path, MAX_TABLE).unwrap_or_default()).lines() {
         if let Ok(case) = serde_json::from_str::<JournalLine>(line) {
             journal.lines.insert(case.ordinal, case);
             continue;
@@ -318,6 +319,8 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

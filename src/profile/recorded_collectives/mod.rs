@@ -172,11 +172,12 @@ fn sources_beside(table: &Path) -> Result<Vec<PathBuf>, ProfileError> {
     }
     let folder = table.parent().unwrap_or(Path::new(""));
     let is_summary = table.file_name().is_some_and(|name| name.to_string_lossy().starts_with("op_summary"));
+    let named = |start, end| named_entries(folder, start, end).map_err(ProfileError::io(folder));
     if is_summary {
-        return newest_exports(named_entries(folder, "msprof_", ".json"));
+        return newest_exports(named("msprof_", ".json")?);
     }
-    match named_entries(folder, "ascend_pytorch_profiler", ".db").pop() {
+    match named("ascend_pytorch_profiler", ".db")?.pop() {
         Some(database) => Ok(vec![database]),
-        None => newest_exports(named_entries(folder, "trace_view", ".json")),
+        None => newest_exports(named("trace_view", ".json")?),
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct RunMetadata {
 impl RunMetadata {
     pub(super) fn of_profile(table: &Path) -> Self {
         let file = table.ancestors().skip(1).take(2).find_map(|folder| {
-            let bytes = read_regular(&folder.join("profiler_metadata.json")).ok()?;
+            let bytes = read_regular(&folder.join("profiler_metadata.json"), MAX_DOCUMENT).ok()?;
             serde_json::from_slice(&bytes).ok()
         });
         file.unwrap_or_default()

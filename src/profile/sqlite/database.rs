@@ -6,12 +6,13 @@ use super::{
     open::{database_error, open_connection},
     strings::NameCell,
 };
-use crate::profile::prelude::*;
+use crate::{base::sqlite::StatementLimit, profile::prelude::*};
 
 #[derive(Debug)]
 pub(crate) struct ProfileDatabase<'f> {
     pub(super) file: &'f Path,
     pub(super) connection: Connection,
+    limit: StatementLimit,
 }
 
 #[derive(Debug)]
@@ -29,14 +30,15 @@ pub(crate) struct DatabaseRow<'r, 's> {
 
 impl<'f> ProfileDatabase<'f> {
     pub(crate) fn open(file: &'f Path) -> Result<Self, ProfileError> {
-        Ok(Self { file, connection: open_connection(file)? })
+        let (connection, limit) = open_connection(file)?;
+        Ok(Self { file, connection, limit })
     }
 
     pub(super) fn error(&self, source: rusqlite::Error) -> ProfileError {
         database_error(self.file, source)
     }
 
-    /// Reads the schema of a table; `None` if it does not exist. Views are ignored, because they could compute anything.
+    /// Reads the schema of a table; `None` if it does not exist. There are no views, see [`open_connection`].
     pub(crate) fn table(&self, name: &str) -> Result<Option<TableSchema>, ProfileError> {
         let read = || -> rusqlite::Result<Option<TableSchema>> {
             let find = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
@@ -67,6 +69,7 @@ impl<'f> ProfileDatabase<'f> {
         visit: &mut dyn FnMut(DatabaseRow<'_, '_>) -> Result<(), ProfileError>,
     ) -> Result<(), ProfileError> {
         let sql = |source| self.error(source);
+        self.limit.restart();
         let mut statement = self.connection.prepare(query).map_err(sql)?;
         let mut rows = statement.query([]).map_err(sql)?;
         let mut number = 0;

@@ -8,7 +8,10 @@ use std::{ffi::OsString, io::Read as _, os::unix::ffi::OsStrExt as _, path::abso
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::profile::prelude::*;
+use crate::{
+    base::sqlite::{StatementLimit, broken_limit, computed_object, open_sqlite},
+    profile::prelude::*,
+};
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 const HEADER: u64 = 100;
@@ -20,27 +23,33 @@ pub(crate) fn is_database(file: &Path) -> Result<bool, ProfileError> {
     Ok(is_named || read_header(file)?.starts_with(MAGIC))
 }
 
-pub(super) fn open_connection(file: &Path) -> Result<Connection, ProfileError> {
+pub(super) fn open_connection(file: &Path) -> Result<(Connection, StatementLimit), ProfileError> {
     check_header(file)?;
     check_closed(file)?;
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let uri = immutable_uri(&absolute(file).map_err(ProfileError::io(file))?);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let connect = || {
-        let connection = Connection::open_with_flags(uri, flags)?;
-        // Sorting uses temporary files beyond 8 MB, so that a database of any size needs little memory. The schema
-        // comes from the file and is not trusted.
-        connection.execute_batch(
-            "PRAGMA cache_size=-8192; PRAGMA temp_store=FILE; PRAGMA trusted_schema=OFF; \
-             PRAGMA cell_size_check=ON",
-        )?;
-        Ok(connection)
+        let (connection, limit) = open_sqlite(file, Path::new(&uri), flags)?;
+        // Sorting uses temporary files beyond 8 MB, so that a database of any size needs little memory.
+        connection.execute_batch("PRAGMA cache_size=-8192; PRAGMA temp_store=FILE")?;
+        let computed = computed_object(&connection)?;
+        Ok((connection, limit, computed))
     };
-    connect().map_err(|source| database_error(file, source))
+    let (connection, limit, computed) = connect().map_err(|source| database_error(file, source))?;
+    match computed {
+        Some(object) => {
+            let problem = format!("it has {object}, and only plain tables are read");
+            Err(ProfileError::ForeignDatabase { file: file.to_owned(), problem })
+        }
+        None => Ok((connection, limit)),
+    }
 }
 
 pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
     let file = file.to_owned();
+    if let Some(problem) = broken_limit(&source) {
+        return ProfileError::ForeignDatabase { file, problem: problem.to_owned() };
+    }
     match source.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => ProfileError::NotDatabase(file),
         _ => ProfileError::Database { file, source },

@@ -45,7 +45,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::DEVICES;
 use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, files::read_regular_text, yaml::YamlError},
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        files::{MAX_DOCUMENT, read_regular_text},
+        yaml::YamlError,
+    },
     kernel::{CollectiveKind, DataKind, catalogue::Catalogue},
 };
 
@@ -165,7 +170,7 @@ impl FaultPlan {
         let catalogue = Catalogue::load(assets)?;
         let collectives = CollectiveKind::ALL.iter().map(|kind| kind.kernel_name());
         let kernels: Vec<&str> = catalogue.kernel_names().chain(collectives).collect();
-        let text = read_regular_text(file).map_err(|error| {
+        let text = read_regular_text(file, MAX_DOCUMENT).map_err(|error| {
             let hint = "give the path of a fault plan; docs/rehearsal.md contains an example";
             YamlError::of_file(file, format!("cannot be read: {error}"), hint)
         })?;

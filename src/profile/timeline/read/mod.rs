@@ -175,7 +175,7 @@ fn rank_of_folder(folder: &Path) -> Option<u32> {
     // The folder of a file in the current folder is empty.
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     folder.canonicalize().ok()?.ancestors().take(PROFILE_DEPTH).find_map(|folder| {
-        let files = named_entries(folder, "profiler_info_", ".json");
+        let files = named_entries(folder, "profiler_info_", ".json").unwrap_or_default();
         let ranks = files
             .iter()
             .filter_map(|path| path.file_stem()?.to_str()?.strip_prefix("profiler_info_")?.parse().ok());
