@@ -99,11 +99,12 @@ pub(crate) fn computed_object(connection: &Connection) -> rusqlite::Result<Optio
     })
 }
 
-/// Returns the objects of a schema by kind and name, with their definitions without comments and line breaks. Indexes that SQLite
-/// creates have none.
+/// Returns kind, name and definition of the objects of a schema, but of the statistics of `ANALYZE`. Definitions are without comments
+/// and line breaks; indexes that SQLite creates have none.
 pub(crate) fn definitions(connection: &Connection) -> rusqlite::Result<Vec<(String, String, String)>> {
-    let mut statement =
-        connection.prepare("SELECT type, name, ifnull(sql, '') FROM sqlite_schema ORDER BY name, type")?;
+    let mut statement = connection.prepare(
+        "SELECT type, name, ifnull(sql, '') FROM sqlite_schema WHERE name NOT GLOB 'sqlite_stat*'",
+    )?;
     let objects = statement.query_map([], |row| {
         let text: String = row.get(2)?;
         let lines = text.lines().map(|line| line.split("--").next().unwrap_or_default());

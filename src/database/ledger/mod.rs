@@ -6,6 +6,7 @@
 //! A change of a table in `ledger.sql` needs a higher `LAYOUT` in this file: ledgers of another layout are refused.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::OnceLock,
@@ -139,32 +140,20 @@ fn check_layout(connection: &Connection, path: &Path) -> Result<(), LedgerError>
         empty.execute_batch(SCHEMA).and_then(|()| definitions(&empty)).expect("the schema is valid")
     });
     let found = definitions(connection).map_err(fail)?;
-    let damaged = |problem: String| Err(LedgerError::Damaged { path: path.to_owned(), problem });
-    // First the kinds: SQLite changes what refers to a renamed table. Tables of statistics are what `ANALYZE` leaves.
-    let find = |objects: &[_], name: &str| objects.iter().find(|(_, found, _)| found == name).cloned();
-    for is_kind in [true, false] {
-        for (kind, name, sql) in expected {
-            match find(&found, name) {
-                None => return damaged(format!("it has no {kind} `{name}`")),
-                Some((found, ..)) if is_kind && found != *kind => {
-                    return damaged(format!("`{name}` is a {found}, expected a {kind}"));
-                }
-                Some((.., found)) if !is_kind && found != *sql => {
-                    return damaged(format!(
-                        "the {kind} `{name}` has another definition than npubench writes"
-                    ));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    match found.iter().find(|(_, name, _)| !name.starts_with("sqlite_stat") && find(expected, name).is_none())
-    {
-        Some((kind, name, _)) => {
-            damaged(format!("it has the {kind} `{name}`, which npubench does not write"))
-        }
-        None => Ok(()),
-    }
+    let kinds = |objects: &[(String, String, String)]| -> BTreeSet<(String, String)> {
+        objects.iter().map(|(kind, name, _)| (kind.clone(), name.clone())).collect()
+    };
+    let (is, should_be) = (kinds(&found), kinds(expected));
+    let problem = if let Some((kind, name)) = is.difference(&should_be).next_back() {
+        format!("`{name}` is a {kind} that npubench does not write")
+    } else if let Some((kind, name)) = should_be.difference(&is).next() {
+        format!("it has no {kind} `{name}`")
+    } else if let Some((kind, name, _)) = found.iter().find(|object| !expected.contains(object)) {
+        format!("the {kind} `{name}` has another definition than npubench writes")
+    } else {
+        return Ok(());
+    };
+    Err(LedgerError::Damaged { path: path.to_owned(), problem })
 }
 
 /// Opens an existing ledger for reading. A transaction that a kill interrupted is rolled back first, which a connection for
