@@ -89,7 +89,7 @@ pub(crate) fn computed_object(connection: &Connection) -> rusqlite::Result<Optio
     let first = |sql: &str| connection.query_row(sql, [], |row| row.get(0)).optional();
     let object =
         "SELECT 'the ' || iif(type = 'table', 'virtual table', type) || ' `' || substr(name, 1, 200) || '`'
-        FROM sqlite_schema WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'";
+        FROM sqlite_schema WHERE type NOT IN ('table', 'index') OR type = 'table' AND (rootpage = 0 OR sql LIKE 'CREATE VIRTUAL%')";
     let column = "SELECT 'the computed column `' || substr(c.name, 1, 200) || '` of `' || substr(t.name, 1, 200) || '`'
         FROM sqlite_schema t, pragma_table_xinfo(t.name) c WHERE t.type = 'table' AND c.hidden <> 0";
     // Reading the columns of a virtual table would start it.
