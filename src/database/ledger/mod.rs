@@ -144,7 +144,7 @@ fn check_layout(connection: &Connection, path: &Path) -> Result<(), LedgerError>
         objects.iter().map(|(kind, name, _)| (kind.clone(), name.clone())).collect()
     };
     let (is, should_be) = (kinds(&found), kinds(expected));
-    let problem = if let Some((kind, name)) = is.difference(&should_be).next_back() {
+    let problem = if let Some((kind, name)) = is.difference(&should_be).last() {
         format!("`{name}` is a {kind} that npubench does not write")
     } else if let Some((kind, name)) = should_be.difference(&is).next() {
         format!("it has no {kind} `{name}`")
