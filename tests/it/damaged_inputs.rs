@@ -6,7 +6,7 @@
 use std::{
     env, fs,
     io::{Read as _, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -31,37 +31,38 @@ enum Reader {
     Function(fn(&Path)),
 }
 
-const COLLECTION: &str = "db/.npubench/runs/RUN/collections/00001";
 const QUERY: &str = "query --db db --op SwiGlu --inputs 8,8 --dtypes bf16";
 
-/// Files and the commands that read them. `RUN` stands for the run of the database, `CASE` for one of its cases, and `PROF` for the
-/// folder of msprof in an unpacked collection.
-const READERS: [(&str, Reader); 59] = {
+/// Files and the commands that read them. `{RUN}` stands for the run of the database, and `{CASE}` for one of its cases.
+const READERS: [(&str, Reader); 58] = {
     use Reader::{Command, Function};
     [
         // Profiles.
         ("kernel_details.csv", Command("ingest kernel_details.csv --db new --kind rehearsal")),
         ("kernel_details.csv", Command("kernels --missing kernel_details.csv")),
         (
-            "collected/profile/PROF/mindstudio_profiler_output/op_summary_0.csv",
-            Command("ingest collected --db new --kind rehearsal"),
+            "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/op_summary_20260101000000.csv",
+            Command("ingest msprof --db new --kind rehearsal"),
         ),
         (
-            "collected/profile/PROF/mindstudio_profiler_output/api_statistic_0.csv",
-            Command("ingest collected --db new --kind rehearsal"),
+            "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/api_statistic_20260101000000.csv",
+            Command("ingest msprof --db new --kind rehearsal"),
         ),
         (
-            "collected/profile/PROF/mindstudio_profiler_output/task_time_0.csv",
-            Command("ingest collected --db new --kind rehearsal"),
-        ),
-        ("collected/profile/PROF/mindstudio_profiler_output/msprof_0.json", Command("timeline collected")),
-        (
-            "collected/profile/PROF/mindstudio_profiler_log/collection_host.log",
-            Command("ingest collected --db new --kind rehearsal"),
+            "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/task_time_20260101000000.csv",
+            Command("ingest msprof --db new --kind rehearsal"),
         ),
         (
-            "collected/profile/PROF/device_0/info.json.0",
-            Command("ingest collected --db new --kind rehearsal"),
+            "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/msprof_20260101000000.json",
+            Command("timeline msprof"),
+        ),
+        (
+            "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_log/collection_host.log",
+            Command("ingest msprof --db new --kind rehearsal"),
+        ),
+        (
+            "msprof/PROF_000001_20260101000000000_ABCDEFGH/device_0/info.json.0",
+            Command("ingest msprof --db new --kind rehearsal"),
         ),
         ("msprof_1.db", Command("ingest msprof_1.db --db new --kind rehearsal")),
         ("msprof_1.db", Command("modules msprof_1.db")),
@@ -92,24 +93,23 @@ const READERS: [(&str, Reader); 59] = {
         ("db/op_mapping.yaml", Command(QUERY)),
         ("db/interpolation_error.yaml", Command(QUERY)),
         ("db/collective_overheads.yaml", Command("query --db db --op all_reduce --inputs 8,8 --dtypes bf16")),
-        ("db/hcom_allReduce_.csv", Command("comm fit --db db")),
         // Ledgers and what runs have written.
         ("db/.npubench/ledger.db", Command("show --db db")),
-        ("db/.npubench/ledger.db", Command("report --db db --output new")),
-        ("db/.npubench/ledger.db", Command("why CASE --db db")),
+        ("db/.npubench/ledger.db", Command("report --db db --output new.html")),
+        ("db/.npubench/ledger.db", Command("why {CASE} --db db")),
         ("db/.npubench/ledger.db", Command("plan --db db --update all")),
         ("db/.npubench/ledger.db", Command("db check db")),
         ("db/.npubench/ledger.db", Command("reparse --db db")),
         ("db/.npubench/ledger.db", Command("db merge new db")),
         ("db/.npubench/ledger.copy.db", Command("db check db")),
-        ("db/.npubench/runs/RUN/collections/00001/evidence.tar.gz", Command("db check db --evidence")),
-        ("db/.npubench/runs/RUN/collections/00001/manifest.json", Command("why CASE --db db")),
-        ("db/.npubench/runs/RUN/collections/00001/launched.jsonl", Command("why CASE --db db")),
-        ("db/.npubench/runs/RUN/status.json", Command("show --db db")),
-        ("db/.npubench/runs/RUN/events.jsonl", Command("db rebuild db --dry-run")),
+        ("db/.npubench/runs/{RUN}/collections/00001/evidence.tar.gz", Command("db check db --evidence")),
+        ("db/.npubench/runs/{RUN}/collections/00001/manifest.json", Command("why {CASE} --db db")),
+        ("db/.npubench/runs/{RUN}/collections/00001/launched.jsonl", Command("why {CASE} --db db")),
+        ("db/.npubench/runs/{RUN}/status.json", Command("show --db db")),
+        ("db/.npubench/runs/{RUN}/events.jsonl", Command("db rebuild db --dry-run")),
         ("db/.npubench/selftest/host/selftest.json", Command("selftest --report --db db")),
         ("db/.npubench/selftest/host/results.jsonl", Command("selftest --report --db db")),
-        ("db/.npubench/plan.json", Command("db merge db --shards")),
+        ("db/.npubench/shards/plan.json", Command("db merge db --shards")),
         // What people write.
         ("npubench.toml", Command("rules")),
         ("questions.jsonl", Command("query --db db --queries questions.jsonl")),
@@ -131,10 +131,17 @@ const READERS: [(&str, Reader); 59] = {
         ("model/config.json", Command("models model")),
         (
             "faults.yaml",
-            Command("selftest --db db --host rehearsal --devices 9999 --rehearsal-faults faults.yaml"),
+            Command(
+                "run --db db --host rehearsal --devices 0-1 --rehearsal-model steady --rehearsal-faults faults.yaml",
+            ),
         ),
         // Output of other programs.
-        ("hccl_test.txt", Command("comm import --db new --collective all_reduce --ranks 8 hccl_test.txt")),
+        (
+            "hccl_test.txt",
+            Command(
+                "comm import --db new --collective all_reduce --devices 0-7 --device ATLAS_800_A3_752T_128G_DIE --dtype FLOAT hccl_test.txt",
+            ),
+        ),
         (
             "npu-smi.txt",
             Function(|file| drop(parse_info(&String::from_utf8_lossy(&fs::read(file).expect("there"))))),
@@ -148,7 +155,7 @@ const FUNCTIONS: [(&str, Reader); 1] =
 /// A folder with all files, and the words that stand for parts of their names.
 struct Inputs {
     context: Context,
-    names: [(&'static str, String); 3],
+    names: [(&'static str, String); 2],
 }
 
 impl Inputs {
@@ -190,6 +197,33 @@ impl Inputs {
                 r#"{"rank_id": 0, "cann_version": "8.3.RC1", "torch_npu_version": "2.7.1"}"#,
             ),
             (
+                "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/op_summary_20260101000000.csv",
+                "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),Task Duration(us),Task Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID\n0,4294967295,1,2,aclnnAdd,Add,dynamic,AI_VECTOR_CORE,1764246877073.64,2.06,0,8,0,NO,\"8,8;8,8\",FLOAT;FLOAT,ND;ND,\"8,8\",FLOAT,ND,N/A\n",
+            ),
+            (
+                "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/api_statistic_20260101000000.csv",
+                "Device_id,Level,API Name,Time(us),Count,Avg(us),Min(us),Max(us),Variance\nhost,node,launch,5.0,1,5.0,5.0,5.0,0\n",
+            ),
+            (
+                "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/task_time_20260101000000.csv",
+                "Device_id,kernel_name,kernel_type,stream_id,task_id,task_time(us),task_start(us),task_stop(us)\n0,aclnnAdd,KERNEL_AIVEC,2,1,2.06,1764246877073.64,1764246877075.70\n",
+            ),
+            (
+                "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_output/msprof_20260101000000.json",
+                r#"[{"name": "process_name", "pid": 1, "tid": 0, "ph": "M", "args": {"name": "Ascend Hardware"}},
+                    {"name": "process_labels", "pid": 1, "tid": 0, "ph": "M", "args": {"labels": "NPU 0"}},
+                    {"name": "Add", "pid": 1, "tid": 2, "ts": "1764246877073.640", "dur": 2.06, "ph": "X",
+                     "args": {"Task Type": "AI_VECTOR_CORE", "Stream Id": 2, "Task Id": 1}}]"#,
+            ),
+            (
+                "msprof/PROF_000001_20260101000000000_ABCDEFGH/mindstudio_profiler_log/collection_host.log",
+                "2026-01-01 00:00:00 [ERROR] [msprof] Some data may be lost\n",
+            ),
+            (
+                "msprof/PROF_000001_20260101000000000_ABCDEFGH/device_0/info.json.0",
+                r#"{"platform_version": "5", "DeviceInfo": [{"ai_core_num": 24, "aiv_num": 48, "aic_frequency": "1850"}]}"#,
+            ),
+            (
                 "rank0_ascend_pt/profiler_metadata.json",
                 r#"{"ENV_VARIABLES": {"HCCL_ALGO": "level0:ring"}, "parallel_group_info": {"group_name_0":
                    {"group_name": "default_group", "group_rank": 0, "global_ranks": [0, 1, 2, 3]}}}"#,
@@ -198,11 +232,17 @@ impl Inputs {
                 "rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/operator_details.csv",
                 "Name,Input Shapes,Call Stack,Host Self Duration(us)\nnpu::npu_fused_infer_attention_score,\"4,8;\n8,2;\n\",\"a.py(1): f\",1.5\n",
             ),
-            ("db/op_mapping.yaml", "operators:\n  swiglu: [SwiGlu]\n"),
-            ("op_mapping.yaml", "operators:\n  swiglu: [SwiGlu]\n"),
+            (
+                "db/op_mapping.yaml",
+                "operator_mappings:\n  swiglu: {kernel_type: SwiGlu}\n  all_reduce: {kernel_type: hcom_allReduce_, category: communication}\n",
+            ),
+            (
+                "op_mapping.yaml",
+                "operator_mappings:\n  swiglu: {kernel_type: SwiGlu}\n  all_reduce: {kernel_type: hcom_allReduce_, category: communication}\n",
+            ),
             (
                 "db/interpolation_error.yaml",
-                "npubench_interpolation_error: 1\nkind: rehearsal\nkernels: {SwiGlu: {error: 0.1, cases: 3}}\n",
+                "npubench_interpolation_error: 1\nkind: rehearsal\nkernels: {SwiGlu: {p50: 0.01, p90: 0.05, max: 0.1, target: 0.05, hold_outs: [0.01], rows: 9, candidates: 20, models: [Qwen3-8B], seed: 1, date: 2026-01-01}}\n",
             ),
             (
                 "db/collective_overheads.yaml",
@@ -264,48 +304,29 @@ impl Inputs {
         fs::copy(template.path(), context.path("assets/templates/replay.py")).expect("copied");
         let run = context.done("runs --db db --format json").json()[0]["run"].text().to_owned();
         let case = context.run("show --db db --format json").json()[0]["case"].text().to_owned();
-        let evidence = context.path(&format!("{}/evidence.tar.gz", COLLECTION.replace("RUN", &run)));
-        let unpacked = context.path("collected");
-        let archive = GzDecoder::new(fs::File::open(evidence).expect("evidence"));
-        tar::Archive::new(archive).unpack(&unpacked).expect("unpacked");
-        let prof =
-            fs::read_dir(unpacked.join("profile")).expect("listed").next().expect("one").expect("read");
-        let prof = prof.file_name().to_string_lossy().into_owned();
         context.run("shard --db db --shards 2 --update all");
-        Self { context, names: [("RUN", run), ("CASE", case), ("PROF", prof)] }
+        Self { context, names: [("{RUN}", run), ("{CASE}", case)] }
     }
 
     fn named(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (word, name)| text.replace(word, name))
     }
 
-    /// Returns a file; the time of an export and the number of a device in its name may be any.
-    fn path(&self, file: &str) -> std::path::PathBuf {
-        let path = self.context.path(&self.named(file));
-        if path.exists() {
-            return path;
-        }
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        let start = name
-            .trim_end_matches(|c: char| c != '_' && c != '.')
-            .split("0.")
-            .next()
-            .expect("a start")
-            .to_owned();
-        let folders = [path.parent().expect("a folder").to_owned()];
-        let found = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
-        let found = found
-            .map(|entry| entry.path())
-            .find(|path| path.file_name().is_some_and(|found| found.to_string_lossy().starts_with(&start)));
-        found.unwrap_or(path)
+    fn path(&self, file: &str) -> PathBuf {
+        self.context.path(&self.named(file))
     }
 
-    /// Reads an input that was damaged; the error describes what must not be.
-    fn read_damaged(&self, reader: Reader, path: &Path) -> Result<(), String> {
+    fn remove_output(&self) {
+        let _ = fs::remove_dir_all(self.context.path("new"));
+        let _ = fs::remove_file(self.context.path("new.html"));
+    }
+
+    /// Reads an input that may be damaged, and returns the exit code; the error describes what must not be.
+    fn read_damaged(&self, reader: Reader, path: &Path) -> Result<i32, String> {
         let command = match reader {
             Reader::Function(read) => {
                 read(path);
-                return Ok(());
+                return Ok(0);
             }
             Reader::Command(command) => self.named(command),
         };
@@ -329,7 +350,7 @@ impl Inputs {
         let is_stated = ran.code != 3 || ran.stderr.contains("\nhint: ");
         let is_short = ran.stderr.len() < 100_000;
         match (0..=3).contains(&ran.code) && !ran.stderr.contains("panicked") && is_stated && is_short {
-            true => Ok(()),
+            true => Ok(ran.code),
             false => {
                 let start: String = ran.stderr.chars().take(1_000).collect();
                 Err(format!("`{command}` ended with {}: {start}", ran.code))
@@ -392,8 +413,7 @@ fn damaged_inputs_of_all_readers_end_in_time() {
             }
             fs::write(&ledger, before).expect("restored");
             fs::write(&path, whole).expect("restored");
-            let new = inputs.context.path("new");
-            let _ = fs::remove_dir_all(&new).or_else(|_| fs::remove_file(&new));
+            inputs.remove_output();
         }
     };
     let problems: Vec<String> = thread::scope(|scope| {
@@ -413,6 +433,8 @@ fn inputs_without_damage_are_read() {
     for (file, reader) in READERS.into_iter().chain(FUNCTIONS) {
         let path = inputs.path(file);
         assert!(path.exists(), "{file}");
-        inputs.read_damaged(reader, &path).unwrap_or_else(|problem| panic!("{file}: {problem}"));
+        let code = inputs.read_damaged(reader, &path).unwrap_or_else(|problem| panic!("{file}: {problem}"));
+        assert!(code <= 1, "{file}: {reader:?} ended with {code}");
+        inputs.remove_output();
     }
 }
