@@ -17,7 +17,7 @@ use crate::{
     base::{
         command_error::CommandError,
         count_text::format_count,
-        files::{open_regular, read_regular},
+        files::{MAX_DOCUMENT, open_regular, read_regular},
         json_error::json_message,
         suggest::did_you_mean_or,
         yaml::{self, Spanned},
@@ -26,6 +26,7 @@ use crate::{
 };
 
 const START: u64 = 1 << 16;
+/// Bytes of an inventory, which may be a trace whose events begin late.
 const MAX_BYTES: u64 = 1 << 30;
 const MAX_INVOCATIONS: u64 = 1 << 52;
 /// Maximum nanoseconds of a workload: ten years.
@@ -101,13 +102,13 @@ fn read_workload(path: &Path) -> Result<Workload, CommandError> {
         Some(b'{') if text.contains("\"traceEvents\"") => read_trace(path),
         Some(b'{') => read_json(path),
         Some(_) if is_kernel_table => profile_records::read_profile(path),
-        Some(_) if is_named_table || is_header(first) => parse_table(path, &read_text(path)?),
-        Some(_) => parse_yaml(path, &read_text(path)?),
+        Some(_) if is_named_table || is_header(first) => parse_table(path, &read_text(path, MAX_DOCUMENT)?),
+        Some(_) => parse_yaml(path, &read_text(path, MAX_DOCUMENT)?),
     }
 }
 
-fn read_text(path: &Path) -> Result<String, CommandError> {
-    let bytes = read_regular(path, MAX_BYTES).map_err(|error| unreadable(path, &error))?;
+fn read_text(path: &Path, max: u64) -> Result<String, CommandError> {
+    let bytes = read_regular(path, max).map_err(|error| unreadable(path, &error))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
@@ -118,7 +119,7 @@ fn read_text(path: &Path) -> Result<String, CommandError> {
 
 /// Reads an object: an inventory, a trace whose events begin late, or a list of questions, since JSON is YAML.
 fn read_json(path: &Path) -> Result<Workload, CommandError> {
-    let text = read_text(path)?;
+    let text = read_text(path, MAX_BYTES)?;
     let keys: BTreeMap<String, &RawValue> = match serde_json::from_str(&text) {
         Ok(keys) => keys,
         // YAML in braces.
