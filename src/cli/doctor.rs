@@ -2,6 +2,7 @@
 
 use super::{pause::pause_message, prelude::*};
 use crate::{
+    base::process::use_short_limits,
     kernel::LogicalDeviceId,
     measure::{
         device::{
@@ -39,6 +40,8 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let (assets, catalogue) = options.common.assets.load_catalogue()?;
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| env::var(name).ok();
+    // A program that hangs must not keep the other checks from the user.
+    use_short_limits();
     let waiting = WaitingLine::on_stderr("npu-smi");
     let host = device::query_host_devices(&[], scratch.path());
     waiting.wait_for(&options.python.python);
@@ -79,6 +82,12 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         let found = found.map_err(|error| error.message);
         points.push(diagnosis::check_numbering(host, found.clone().map(|devices| devices.count)));
         points.push(diagnosis::check_device_use(found.map(|devices| devices.usable)));
+    }
+    // A broken driver makes both npu-smi and the import of torch_npu hang.
+    if host.is_err()
+        && let Err(error) = torch_devices(python, &operator_environment(&packages, variable), &[])
+    {
+        points.push(diagnosis::check_device_use(Err(error.message)));
     }
     drop(waiting);
     let entries = catalogue.entries_with_key("custom_operators");

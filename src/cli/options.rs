@@ -362,7 +362,7 @@ impl PythonOption {
     pub(super) fn program(&self) -> Result<String, CommandError> {
         let named = &self.python;
         if find_program(named, &search_path(&[])).is_none() {
-            return Err(CommandError::bad_input(
+            return Err(CommandError::cannot_measure(
                 format!("program `{named}`, which runs the replay scripts, was not found"),
                 "install Python 3.8 or later, or give another interpreter with `--python PROGRAM`",
             ));

@@ -14,10 +14,13 @@ use super::{
 };
 pub(crate) use crate::base::result_file::DATABASE_FILE;
 use crate::{
-    base::files::{
-        FolderLock, LockState, MAX_DOCUMENT, entries, read_regular, read_regular_text,
-        scratch::{DRAFT, remove_abandoned},
-        stale, write_atomic,
+    base::{
+        files::{
+            FolderLock, LockState, MAX_DOCUMENT, entries, read_regular, read_regular_text,
+            scratch::{DRAFT, remove_abandoned},
+            stale, write_atomic,
+        },
+        process::{end_orphans, note_ended},
     },
     database::{
         database_file::DatabaseFile,
@@ -213,9 +216,16 @@ impl Database {
         self.run_folder(run).join(collection_path(collection))
     }
 
-    /// Locks the folder for writing, and removes temporary files of killed writers. Fails with the owner of another lock.
+    /// Folder with the records of running programs.
+    pub(crate) fn processes(&self) -> PathBuf {
+        self.state_folder().join("processes")
+    }
+
+    /// Locks the folder for writing, ends programs of killed writers, and removes their temporary files. Fails with the
+    /// owner of another lock.
     pub fn lock(&self) -> Result<FolderLock, DatabaseError> {
         let lock = FolderLock::take(&self.folder, &self.state_folder())?;
+        note_ended(end_orphans(&self.processes()));
         // A merge replaces the ledger through one of them.
         for folder in [&self.folder, &self.state_folder()] {
             stale::remove_unfinished_files(folder);

@@ -35,6 +35,9 @@ pub enum Cause {
     DeviceUnusable,
     #[error("the collection did not end within its time limit while it ran")]
     TimeLimit,
+    // npubench ended it before its log filled the disk.
+    #[error("the collection printed too much while it ran; see its log")]
+    TooMuchOutput,
     #[error("the process ended while it ran")]
     ProcessEnded,
     #[error("the collection was ended before its records were exported")]

@@ -263,7 +263,7 @@ impl RunContext {
             leases,
             sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
             numbering: self.numbering.clone(),
-            processes: database.state_folder().join("processes"),
+            processes: database.processes(),
             costs: costs.with_cache(options.cache, &self.profile),
             nodes: self.nodes.clone(),
             catalogue: self.catalogue.clone(),
@@ -281,6 +281,7 @@ impl RunContext {
     ) -> Result<EndedRun, CommandError> {
         let (database, info, chips) = (&self.database, &self.info, &self.chips);
         let folder = database.run_folder(run);
+        engine::require_large_disk(database.kind(), database.folder())?;
         // All listed chips, so that the names do not depend on the selection.
         let leases = lease_folder(database, &options, &info.chips);
         leases.prepare()?;

@@ -54,9 +54,6 @@ impl TextReporter {
 
 fn event_line(event: &RunEvent) -> Option<String> {
     Some(match event {
-        RunEvent::OrphansEnded { programs } => {
-            format!("ended {} of an earlier run", format_count(*programs, "leftover program"))
-        }
         RunEvent::RowUnreadable { place } => format!("left out: {place}"),
         RunEvent::TableMissing { problem, .. } => problem.clone(),
         RunEvent::StopRequested { running, at_once } => {

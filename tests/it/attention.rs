@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::prelude::*;
 
 /// A decoding kernel of so many sequences over paged keys, as the profiler writes it.
-fn decode(sequences: u64, duration: &str) -> String {
+pub(crate) fn decode(sequences: u64, duration: &str) -> String {
     let mut shapes = vec![String::new(); 31];
     let mut dtypes = vec!["DT_UNDEFINED"; 31];
     for (slot, shape, dtype) in [
@@ -55,7 +55,7 @@ fn column(context: &Context, row: usize, name: &str) -> String {
         .unwrap_or_default()
 }
 
-fn call(sequences: u64, lengths: &str) -> String {
+pub(crate) fn call(sequences: u64, lengths: &str) -> String {
     let queries: Vec<String> = (1..=sequences).map(|length| length.to_string()).collect();
     format!(
         "{{\"query\":[{sequences},4,128],\"key\":[64,128,128],\"value\":[64,128,128],\"atten_mask\":[2048,2048],\

@@ -30,7 +30,7 @@ class npu:
 ";
 
 /// A database of measurements of an A2, and the software of a host that can measure it.
-fn measuring_host() -> Context {
+pub(crate) fn measuring_host() -> Context {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
     context.done("ingest k.csv --db db --device ATLAS_800_A2_313T_64G");
@@ -51,7 +51,7 @@ fn program(context: &Context, name: &str, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-fn on_host(context: &Context, arguments: &(impl Words + ?Sized)) -> Command {
+pub(crate) fn on_host(context: &Context, arguments: &(impl Words + ?Sized)) -> Command {
     let mut command = context.command_on_host("910B3", arguments);
     // The leases of this machine are shared with other tests, and a device that is in use is not tried.
     let leases = context.path("leases");

@@ -19,8 +19,12 @@ pub(crate) fn kills(otherwise: u32) -> u32 {
 
 /// Names and texts of a database's tables, without the ids of runs.
 pub(crate) fn tables(context: &Context) -> Vec<(String, String)> {
+    tables_of(context, "db")
+}
+
+pub(crate) fn tables_of(context: &Context, database: &str) -> Vec<(String, String)> {
     let entries =
-        fs::read_dir(context.path("db")).expect("listed").map(|entry| entry.expect("listed").path());
+        fs::read_dir(context.path(database)).expect("listed").map(|entry| entry.expect("listed").path());
     let mut tables: Vec<(String, String)> = entries
         .filter(|path| path.extension().is_some_and(|extension| extension == "csv"))
         .map(|path| {

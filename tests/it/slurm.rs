@@ -437,7 +437,7 @@ fn shards_are_not_submitted_without_slurm() {
         let mut command = context.command(&(submit, options, "-- --host rehearsal"));
         context.ran(&command.env("PATH", &empty).output().expect("npubench runs"))
     };
-    let ran = run("").ended(3);
+    let ran = run("").ended(4);
     ran.err_has("the program `sbatch` of Slurm was not found");
     ran.err_has("hint: run the command on a host of the cluster");
     // The scripts can be rendered anywhere.

@@ -15,6 +15,12 @@ pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     Some(found.blocks_available().saturating_mul(found.fragment_size()))
 }
 
+/// Returns the size of a file system; `None` if it is unknown, or unlimited as that of some tmpfs.
+pub(crate) fn total_bytes(folder: &Path) -> Option<u64> {
+    let found = statvfs(folder).ok()?;
+    Some(found.blocks().saturating_mul(found.fragment_size())).filter(|bytes| *bytes > 0)
+}
+
 pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

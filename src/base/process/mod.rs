@@ -1,11 +1,16 @@
-//! Runs programs with a time limit, and ends them with all their descendants.
+//! Runs programs with limits of their time and of their output, and ends them with all their descendants. All programs
+//! of others are started here; the pager alone, which belongs to the user's terminal, is not.
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -17,18 +22,28 @@ use nix::{
 
 mod guard;
 mod orphans;
+mod query;
 mod time_limit;
 
-use crate::base::files::scratch::temporary_folder;
+use crate::base::{
+    files::{read_end, scratch::temporary_folder},
+    print::print_note,
+};
 pub(crate) use guard::{ProcessGuard, guard_processes};
 use orphans::ProcessRecord;
 pub(crate) use orphans::{ProcessOrigin, end_orphans, process_origin, sees_host_processes};
+pub(crate) use query::{Question, use_short_limits};
 use time_limit::{ProcessActivity, TimeLimit};
 
 const GRACE: Duration = Duration::from_secs(5);
 const AFTER_KILL: Duration = Duration::from_secs(30);
 const QUERY_KILL: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time after which a program that is waited for is named.
+pub(crate) const SILENT_WAIT: Duration = Duration::from_secs(5);
+/// Maximum output of a program; a script that fails in a loop would fill the disk.
+const MAX_LOG: u64 = 256 << 20;
+const MAX_ANSWER: u64 = 16 << 20;
 
 /// A program to run.
 #[derive(Debug)]
@@ -47,13 +62,37 @@ pub struct CommandSpec<'a> {
     pub cut_off: Option<Duration>,
     /// File for standard input. A lock on it is held until the last descendant has ended, even if npubench is killed.
     pub stdin: Option<fs::File>,
-    /// Record of the program while it runs, by which a later npubench can end it if this one is killed.
+    /// Record of the program while it runs, by which a later npubench can end it if this one is killed; `None` for one in
+    /// the folder of the user's programs.
     pub record: Option<&'a Path>,
+    /// True if what the program leaves running when it ends is ended, too, also outside of its process group.
+    pub ends_descendants: bool,
+    /// Bytes of output after which the program is ended.
+    pub max_output: u64,
 }
 
 impl<'a> CommandSpec<'a> {
     pub fn new(command: Vec<OsString>, folder: &'a Path, log: &'a Path, limit: Duration) -> Self {
-        Self { command, folder, environment: &[], log, limit, cut_off: None, stdin: None, record: None }
+        Self {
+            command,
+            folder,
+            environment: &[],
+            log,
+            limit,
+            cut_off: None,
+            stdin: None,
+            record: None,
+            ends_descendants: true,
+            max_output: MAX_LOG,
+        }
+    }
+
+    /// A program that answers a question.
+    pub(crate) fn query(command: Vec<OsString>, folder: &'a Path, log: &'a Path, question: Question) -> Self {
+        let limit = question.limit();
+        // A program that never sleeps on a busy host would have ten times the limit.
+        let cut_off = Some(limit.saturating_mul(3));
+        Self { cut_off, max_output: MAX_ANSWER, ..Self::new(command, folder, log, limit) }
     }
 
     fn program(&self) -> String {
@@ -69,7 +108,27 @@ pub enum ExitKind {
     TimedOut,
     /// npubench ended it at its cut-off.
     CutOff,
+    /// npubench ended it, because it printed more than it may.
+    TooMuchOutput,
     Stopped,
+}
+
+impl ExitKind {
+    /// Returns what a program has done in place of an answer, as the rest of a sentence about it.
+    pub(crate) fn problem(self, job: &CommandSpec<'_>) -> String {
+        match self {
+            Self::Exited(code) => format!("ended with exit code {code}"),
+            Self::Signalled(signal) => format!("was ended by signal {signal}"),
+            Self::TimedOut | Self::CutOff => format!("did not end within {} s", job.limit.as_secs()),
+            Self::TooMuchOutput => format!("printed more than {} MiB", job.max_output >> 20),
+            Self::Stopped => "was interrupted".to_owned(),
+        }
+    }
+
+    /// Returns true if npubench ended the program, which may have printed nothing that helps.
+    pub(crate) const fn is_hung(self) -> bool {
+        matches!(self, Self::TimedOut | Self::CutOff | Self::TooMuchOutput)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -91,24 +150,48 @@ type EndLimits = [Duration; 2];
 
 /// Runs a program until it ends, its time limit passes, or `stop` is set.
 pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
-    run_until(job, stop, [GRACE, AFTER_KILL])
+    run_until(job, stop, ([GRACE, AFTER_KILL], None))
 }
 
 /// Runs a program that only reads, as [`run_command`] does. When it must end, it is killed at once; a process that
 /// waits for a hung driver is left to the system.
+/// After some seconds, a note names it and its limit.
 pub(crate) fn run_query(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
-    run_until(job, stop, [Duration::ZERO, QUERY_KILL])
+    if query::was_hung(job) {
+        return Ok(ExitKind::TimedOut);
+    }
+    let ended = run_until(job, stop, ([Duration::ZERO, QUERY_KILL], Some(SILENT_WAIT)))?;
+    if ended.is_hung() {
+        query::set_hung(job);
+    }
+    Ok(ended)
 }
 
-/// Runs a program as [`run_query`] does, and returns its end and what it printed.
+pub(crate) fn announce_wait(program: &str, limit: Duration) {
+    print_note(&format!("waiting for `{program}`, for at most {} s", limit.as_secs()));
+}
+
+/// Runs a program as [`run_query`] does, and returns its end and what it printed, up to its limit.
 pub(crate) fn read_query(
     job: &CommandSpec<'_>,
     stop: &AtomicBool,
 ) -> Result<(ExitKind, String), ProcessError> {
     let ended = run_query(job, stop)?;
-    let program = || job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let output = fs::read(job.log).map_err(|source| ProcessError::Io { program: program(), source })?;
+    let mut output = Vec::new();
+    if !ended.is_hung() {
+        fs::File::open(job.log)
+            .and_then(|log| log.take(job.max_output).read_to_end(&mut output))
+            .map_err(|source| ProcessError::Io { program: job.program(), source })?;
+    }
     Ok((ended, String::from_utf8_lossy(&output).into_owned()))
+}
+
+/// Size of the end of a log in which messages are searched.
+const LOG_END: u64 = 64 << 10;
+
+/// Returns the end of a log, which may still grow; empty if it cannot be read.
+pub(crate) fn end_of_log(log: &Path) -> String {
+    read_end(log, LOG_END).unwrap_or_default()
 }
 
 /// Returns the last line of an output that is not blank, for messages.
@@ -119,8 +202,10 @@ pub(crate) fn last_line(output: &str) -> &str {
 fn run_until(
     job: &CommandSpec<'_>,
     stop: &AtomicBool,
-    end_limits: EndLimits,
+    wait: (EndLimits, Option<Duration>),
 ) -> Result<ExitKind, ProcessError> {
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| note_ended(orphans::end_orphans_of_user()));
     let program = job.program();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let log = fs::File::create(job.log).map_err(failed)?;
@@ -141,14 +226,18 @@ fn run_until(
     for (name, value) in job.environment {
         expression = expression.env(name, value);
     }
-    if let Some(record) = job.record {
-        expression = expression.env(orphans::MARK, record);
-    }
+    let of_user = job.record.is_none().then(orphans::record_of_user).flatten();
+    let record_path = job.record.or(of_user.as_deref());
+    let mark = record_path.filter(|_| job.ends_descendants);
+    expression = match mark {
+        Some(record) => expression.env(orphans::MARK, record),
+        None => expression.env_remove(orphans::MARK),
+    };
     // A relative path would be resolved in the working directory of the program.
     if std::env::var_os("TMPDIR").is_some_and(|folder| Path::new(&folder).is_relative()) {
         expression = expression.env("TMPDIR", temporary_folder());
     }
-    let record = job.record.map(ProcessRecord::reserve).transpose().map_err(failed)?;
+    let record = record_path.map(ProcessRecord::reserve).transpose().map_err(failed)?;
     let handle = expression.start().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => ProcessError::NotFound { program: program.clone() },
         _ => failed(source),
@@ -158,7 +247,7 @@ fn run_until(
         record.fill(group);
     }
     tracing::info!(pid = group, command = ?job.command, "program started");
-    let end = wait_until(&handle, job, stop, (group, end_limits));
+    let end = wait_until(&handle, job, stop, (group, mark, wait));
     match &end {
         Ok(end) => tracing::info!(pid = group, ?end, "program ended"),
         Err(error) => tracing::info!(pid = group, %error, "program not ended"),
@@ -170,7 +259,7 @@ fn wait_until(
     handle: &duct::Handle,
     job: &CommandSpec<'_>,
     stop: &AtomicBool,
-    (group, [terminate, kill]): (i32, EndLimits),
+    (group, mark, ([terminate, kill], mut silent)): (i32, Option<&Path>, (EndLimits, Option<Duration>)),
 ) -> Result<ExitKind, ProcessError> {
     let program = job.program();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
@@ -179,11 +268,19 @@ fn wait_until(
     loop {
         if let Some(output) = handle.wait_timeout(POLL_INTERVAL).map_err(failed)? {
             let (code, signal) = (output.status.code(), output.status.signal());
-            kill_leftovers(group, job.record);
+            kill_leftovers(group, mark);
             return Ok(code.map_or(ExitKind::Signalled(signal.unwrap_or_default()), ExitKind::Exited));
+        }
+        if let Some(wait) = silent
+            && started.elapsed() >= wait
+        {
+            silent = None;
+            announce_wait(&program, job.limit);
         }
         let reason = if stop.load(Ordering::Relaxed) {
             Some(ExitKind::Stopped)
+        } else if fs::metadata(job.log).is_ok_and(|log| log.len() > job.max_output) {
+            Some(ExitKind::TooMuchOutput)
         } else {
             limit.expiry(started.elapsed(), || ProcessActivity::read(group))
         };
@@ -193,9 +290,17 @@ fn wait_until(
             signal_group(group, Signal::SIGKILL);
             // A program that waits for a hung driver does not end.
             let has_ended = handle.wait_timeout(kill).map_err(failed)?.is_some();
-            kill_leftovers(group, job.record);
+            kill_leftovers(group, mark);
             return if has_ended { Ok(reason) } else { Err(ProcessError::Stuck { program, pid: group }) };
         }
+    }
+}
+
+/// Tells the user about ended programs of killed commands.
+pub(crate) fn note_ended(programs: usize) {
+    if programs > 0 {
+        let plural = if programs == 1 { "" } else { "s" };
+        print_note(&format!("ended {programs} program{plural} that a killed npubench had left"));
     }
 }
 

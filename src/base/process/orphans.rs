@@ -1,33 +1,43 @@
 //! Orphans: programs of a killed npubench that still run.
 //!
-//! Each program of a run has a record file while it runs: its process id, its start time, the boot id of the host,
-//! and the inode of the file itself. The program and its descendants have the path of the file in an environment
-//! variable, so that a process outside the process group is found too. No other process is ever signalled: a reused
-//! process id has another start time, and the record in a copy of the folder has another inode.
+//! Each program has a record file while it runs: its process id, its start time, the boot id of the host, and the inode
+//! of the file itself. The npubench that started it holds a lock on the file, which ends with that npubench. The program
+//! and its descendants have the path of the file in an environment variable, so that a process outside the process group
+//! is found too. No other process is ever signalled: a reused process id has another start time, and the record in a copy
+//! of the folder has another inode.
+//!
+//! A command ends the orphans of all commands of its user before it starts its first program, and those of a database
+//! when it locks it.
 
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
     fmt::Display,
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io,
-    os::unix::{ffi::OsStrExt as _, fs::FileExt as _, fs::MetadataExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use nix::{
     errno::Errno,
+    fcntl::OFlag,
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde::{Deserialize, Serialize};
 
 use super::signal_group;
+use crate::base::files::scratch::temporary_folder;
 
 /// Environment variable with the record path of a program and its descendants.
-pub(super) const MARK: &str = "NPUBENCH_PROCESS";
+pub(super) const MARK: &str = "NPUBENCH_RECORD";
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StartedProcess {
@@ -46,16 +56,46 @@ pub(super) struct ProcessRecord {
 
 const RECORD_SIZE: usize = 256;
 
+fn folder_of_user() -> PathBuf {
+    temporary_folder().join(format!("npubench-processes-{}", nix::unistd::geteuid()))
+}
+
+/// Returns the path of a new record beside those of other commands without a database. `None` if the folder belongs to
+/// another user or cannot be created: the program runs without a record then.
+pub(super) fn record_of_user() -> Option<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let folder = folder_of_user();
+    let _ = DirBuilder::new().mode(0o700).create(&folder);
+    let found = fs::symlink_metadata(&folder).ok()?;
+    // The time makes the name unique among containers that share the folder.
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let name = format!("{}-{time}-{}.json", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    (found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw()).then(|| folder.join(name))
+}
+
 impl ProcessRecord {
     /// Creates the file before the program is started. It takes its disk space, so that the record of a running program
     /// can be written on a full disk; a program without a record would outlive a killed npubench.
     pub(super) fn reserve(path: &Path) -> io::Result<Self> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+        loop {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            let file = match File::create(path) {
+                // Another command has removed the empty folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                created => created?,
+            };
+            // A file system without locks has no other command that could take the record for abandoned.
+            let _ = file.lock();
+            // Until it is locked, another command may take it for abandoned and remove it.
+            if file.metadata()?.nlink() > 0 {
+                let record = Self { file, path: path.to_owned() };
+                record.file.write_all_at(&[b' '; RECORD_SIZE], 0)?;
+                record.fill(0);
+                return Ok(record);
+            }
         }
-        let record = Self { file: File::create(path)?, path: path.to_owned() };
-        record.file.write_all_at(&[b' '; RECORD_SIZE], 0)?;
-        Ok(record)
     }
 
     /// Writes the record of the started program. An error is ignored: its descendants are found by their environment.
@@ -65,38 +105,82 @@ impl ProcessRecord {
         let started = StartedProcess { pid, start, boot: boot_id(), inode };
         let _ = self.file.write_all_at(&serde_json::to_vec(&started).expect("a record is JSON"), 0);
     }
+
+    /// Leaves the record as that of a killed npubench.
+    #[cfg(test)]
+    fn abandon(mut self) {
+        self.path = PathBuf::new();
+    }
 }
 
 impl Drop for ProcessRecord {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+        // Without further records, the folder of the user is empty; that of a database stays.
+        if self.path.parent() == Some(&folder_of_user()) {
+            let _ = fs::remove_dir(folder_of_user());
+        }
     }
 }
 
-/// Ends all programs that have a record in a folder and still run; returns their number. The caller holds the lock
-/// that excludes a second run.
+/// Ends the programs of killed commands that have a record in a folder and still run; returns their number.
 pub(crate) fn end_orphans(folder: &Path) -> usize {
-    let mut ended = 0;
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    for file in files {
-        let started: Option<StartedProcess> =
-            fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str(&text).ok());
-        // A copy of the folder, taken during a run, names processes of the original.
-        let is_original = |started: &StartedProcess| {
-            fs::metadata(&file).is_ok_and(|metadata| metadata.ino() == started.inode)
-        };
-        let is_ours = started.as_ref().is_some_and(|started| is_original(started) && is_running(started));
-        if let Some(started) = started.filter(|_| is_ours) {
-            signal_group(started.pid, Signal::SIGKILL);
-        }
-        ended += usize::from(end_marked(&file) > 0 || is_ours);
-        let _ = fs::remove_file(&file);
-    }
+    files.filter(|file| end_abandoned(file, true)).count()
+}
+
+/// Ends the programs of all killed commands of this user, wherever their records are; returns their number.
+pub(super) fn end_orphans_of_user() -> usize {
+    let folder = folder_of_user();
+    let own = std::env::var_os(MARK).map(PathBuf::from);
+    // The environment of another user's process may name any file.
+    let user = nix::unistd::geteuid().as_raw();
+    let is_of_user = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.uid() == user);
+    let processes = other_processes().filter(|pid| is_of_user(Path::new(&format!("/proc/{pid}"))));
+    let marks = processes.filter_map(record_of_process).filter(|mark| own.as_ref() != Some(mark));
+    let marks: BTreeSet<PathBuf> = marks.filter(|mark| is_of_user(mark)).collect();
+    let ended = end_orphans(&folder) + marks.iter().filter(|mark| end_abandoned(mark, false)).count();
+    let _ = fs::remove_dir(&folder);
     ended
 }
 
+/// Ends the program of a record, and removes the record, if the npubench that wrote it has ended. Returns true if the
+/// program still ran. A file that is no record is removed only from a folder of records.
+fn end_abandoned(file: &Path, is_in_folder: bool) -> bool {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let Ok(record) = File::options().read(true).write(true).custom_flags(flags).open(file) else {
+        return false;
+    };
+    if record.try_lock().is_err() {
+        return false;
+    }
+    let started: Option<StartedProcess> =
+        fs::read_to_string(file).ok().and_then(|text| serde_json::from_str(&text).ok());
+    // A copy of the folder, taken during a run, names processes of the original.
+    let is_original = |started: &StartedProcess| {
+        record.metadata().is_ok_and(|found| found.nlink() > 0 && found.ino() == started.inode)
+    };
+    let Some(started) = started.filter(is_original) else {
+        if is_in_folder {
+            let _ = fs::remove_file(file);
+        }
+        return false;
+    };
+    let group: Vec<i32> = match is_running(&started) {
+        true => other_processes().filter(|pid| group_of(*pid) == Some(started.pid)).collect(),
+        false => Vec::new(),
+    };
+    if !group.is_empty() {
+        signal_group(started.pid, Signal::SIGKILL);
+    }
+    let marked = end_marked(file);
+    wait_for_end(&group);
+    let _ = fs::remove_file(file);
+    marked > 0 || !group.is_empty()
+}
+
 fn is_running(started: &StartedProcess) -> bool {
-    if started.boot != boot_id() {
+    if started.pid <= 1 || started.boot != boot_id() {
         return false;
     }
     match start_of(started.pid) {
@@ -126,16 +210,22 @@ pub(super) fn end_marked(record: &Path) -> usize {
             ended.insert(pid);
         }
     }
+    wait_for_end(&ended);
+    ended.len()
+}
+
+fn wait_for_end<'a>(processes: impl IntoIterator<Item = &'a i32> + Copy) {
     let started = Instant::now();
-    while !ended.iter().all(|pid| has_ended(*pid)) && started.elapsed() < MAX_WAIT {
+    while !processes.into_iter().all(|pid| has_ended(*pid)) && started.elapsed() < MAX_WAIT {
         thread::sleep(Duration::from_millis(5));
     }
-    ended.len()
 }
 
 fn has_ended(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X']))
+    // The files of a process are open until its last thread has ended, which may be after its first.
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['Z', 'X'])) && threads <= 1
 }
 
 /// Returns the record in the environment of a process. npubench started the process itself or one of its ancestors with
@@ -254,14 +344,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("1.json");
         let (mut marked, mut other) = (sleeper(Some(&file)), sleeper(None));
-        std::mem::forget(record_of(&file, marked.id().cast_signed()));
+        let record = record_of(&file, marked.id().cast_signed());
+        assert_eq!((end_orphans(folder.path()), file.exists()), (0, true), "its npubench lives");
+        record.abandon();
         assert_eq!(end_orphans(folder.path()), 1);
         assert!(ends(&mut marked));
         assert_eq!(other.try_wait().expect("waited"), None);
         assert!(!file.exists());
         // Neither a process with another start time or boot is the recorded one, nor that of a copied record.
         let recorded = |change: fn(&mut StartedProcess)| {
-            std::mem::forget(record_of(&file, other.id().cast_signed()));
+            record_of(&file, other.id().cast_signed()).abandon();
             let text = fs::read_to_string(&file).expect("saved");
             let mut record: StartedProcess = serde_json::from_str(&text).expect("a record");
             change(&mut record);
@@ -289,7 +381,7 @@ mod tests {
         fs::copy(&file, copy.path().join("1.json")).expect("copied");
         assert_eq!(end_orphans(copy.path()), 0);
         assert_eq!(marked.try_wait().expect("waited"), None);
-        std::mem::forget(record);
+        record.abandon();
         assert_eq!(end_orphans(original.path()), 1);
         assert!(ends(&mut marked));
     }

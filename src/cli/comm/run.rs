@@ -2,7 +2,6 @@
 
 use super::{super::prelude::*, message_options::MessageOptions, node_options::NodeOptions};
 use crate::{
-    base::process::end_orphans,
     kernel::render::ScriptCommunication,
     measure::{
         collective::{
@@ -165,12 +164,8 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     exit
 }
 
-/// Ends the programs of a killed sweep, one of which listens on the port of torchrun. Another run keeps its own: it
-/// holds the lock.
+/// Ends the programs of a killed sweep, one of which listens on the port of torchrun; the lock ends them. Another run keeps
+/// its own: it holds the lock.
 fn end_programs_of_killed_run(folder: &Path) {
-    if let Ok(database) = Database::open(folder)
-        && let Ok(_lock) = database.lock()
-    {
-        end_orphans(&database.state_folder().join("processes"));
-    }
+    drop(Database::open(folder).and_then(|database| database.lock()));
 }

@@ -16,7 +16,7 @@ use super::profiled_servers::StopSignals;
 use crate::{
     base::{
         command_error::CommandError,
-        process::{CommandSpec, ExitKind, last_line, run_command},
+        process::{CommandSpec, ExitKind, Question, end_of_log, last_line, run_command, run_query},
         shared_work::share_work,
     },
     profile::timeline::read_runs,
@@ -26,7 +26,6 @@ const ANALYSE: &str = include_str!("../../../templates/analyse_profile.py");
 
 const FIND_TORCH_NPU: &str =
     "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch_npu') is None)";
-const QUERY_LIMIT: Duration = Duration::from_secs(60);
 /// File that torch_npu writes when an analysis has ended, with or without success.
 const END_MARK: &str = "ASCEND_PROFILER_OUTPUT/analyse.done";
 
@@ -50,14 +49,15 @@ impl AnalysisSettings {
     /// Checks that the interpreter has torch_npu, without an import, which takes seconds.
     pub(super) fn check_python(&self, signals: &StopSignals) -> Result<(), CommandError> {
         let log = self.logs.join("python.log");
-        let job = CommandSpec::new(
+        let job = CommandSpec::query(
             vec![self.python.clone().into(), "-c".into(), FIND_TORCH_NPU.into()],
             &self.logs,
             &log,
-            QUERY_LIMIT,
+            Question::Simple,
         );
-        let reason = match run_command(&job, signals.flag()) {
+        let reason = match run_query(&job, signals.flag()) {
             Ok(ExitKind::Exited(0) | ExitKind::Stopped) => return Ok(()),
+            Ok(end) if end != ExitKind::Exited(1) => format!("`{}` {}", self.python, end.problem(&job)),
             Ok(_) => format!("`{}` has no torch_npu, which analyses the profiles", self.python),
             Err(error) => error.to_string(),
         };
@@ -171,11 +171,7 @@ fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignal
     let end = match run_command(&job, signals.flag()) {
         Ok(ExitKind::Stopped) => return RankState::Raw,
         Ok(ExitKind::Exited(0)) => String::new(),
-        Ok(ExitKind::Exited(status)) => format!("the analysis ended with exit code {status}"),
-        Ok(ExitKind::Signalled(signal)) => format!("the analysis was ended by signal {signal}"),
-        Ok(ExitKind::TimedOut | ExitKind::CutOff) => {
-            format!("the analysis did not end within {} s", settings.limit.as_secs())
-        }
+        Ok(end) => format!("the analysis {}", end.problem(&job)),
         Err(error) => error.to_string(),
     };
     match check_folder(&folder) {
@@ -184,8 +180,7 @@ fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignal
         Ok(_) => RankState::Failed(format!("{end}; see `{}`", log.display())),
         Err(reason) => {
             let end = if end.is_empty() { reason } else { end };
-            let output = fs::read(&log).unwrap_or_default();
-            let last = last_line(&String::from_utf8_lossy(&output)).to_owned();
+            let last = last_line(&end_of_log(&log)).to_owned();
             RankState::Failed(format!("{end}: {last}; see `{}`", log.display()))
         }
     }

@@ -201,7 +201,11 @@ impl VllmCollection<'_> {
 
 fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(), String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder is unknown: {error}"))?;
-    let job = CommandSpec::new(command.to_vec(), &here, log, MAX_WORK);
+    // What the user's command leaves running on purpose is the user's.
+    let job = CommandSpec {
+        ends_descendants: false,
+        ..CommandSpec::new(command.to_vec(), &here, log, MAX_WORK)
+    };
     // The file of an earlier command would be shown.
     fs::File::create(log).map_err(|error| format!("cannot write `{}`: {error}", log.display()))?;
     let has_ended = AtomicBool::new(false);
@@ -215,10 +219,8 @@ fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(
     let log = log.display();
     match end {
         ExitKind::Exited(0) => Ok(()),
-        ExitKind::Exited(status) => Err(format!("the command ended with exit code {status}; see `{log}`")),
-        ExitKind::Signalled(signal) => Err(format!("the command was ended by signal {signal}; see `{log}`")),
         ExitKind::Stopped => Err("interrupted".to_owned()),
-        ExitKind::TimedOut | ExitKind::CutOff => Err(format!("the command did not end; see `{log}`")),
+        end => Err(format!("the command {}; see `{log}`", end.problem(&job))),
     }
 }
 

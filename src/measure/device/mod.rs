@@ -12,7 +12,6 @@ use std::{
     io, iter,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
-    time::Duration,
 };
 
 pub(crate) use checked_versions::check_versions;
@@ -27,13 +26,11 @@ pub(crate) use software::{
 use crate::base::command_error::Failure;
 use crate::base::exit::ExitStatus;
 use crate::{
-    base::process::{self, CommandSpec, ExitKind, ProcessError},
+    base::process::{self, CommandSpec, ExitKind, ProcessError, Question},
     kernel::SoftwareFingerprint,
     measure::device::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_chip_map, parse_info},
 };
 
-/// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.
-const NPU_SMI_LIMIT: Duration = Duration::from_secs(60);
 const NPU_SMI_LOG: &str = "npu-smi.txt";
 
 /// Error of device discovery, selection or leasing.
@@ -41,8 +38,8 @@ const NPU_SMI_LOG: &str = "npu-smi.txt";
 pub enum DeviceError {
     #[error("the devices of this host are not known: {0}")]
     Process(#[from] ProcessError),
-    #[error("`npu-smi info` failed: {0}")]
-    Failed(String),
+    #[error("`{program}` {problem}")]
+    Failed { program: String, problem: String },
     #[error("`npu-smi info` cannot be read: {0}")]
     Unreadable(#[from] NpuSmiError),
     #[error("no device can be used: {0}")]
@@ -147,7 +144,6 @@ pub(crate) fn query_host_devices(
     };
     let without_chip_map = apply().err().map(|error| match error {
         DeviceError::Unreadable(error) => error.to_string(),
-        DeviceError::Failed(reason) => reason,
         other => other.to_string(),
     });
     Ok(HostDevices { info, without_chip_map })
@@ -171,19 +167,18 @@ pub(crate) fn run_host_program(
     environment.push(("PATH".to_owned(), path));
     let job = CommandSpec {
         environment: &environment,
-        ..CommandSpec::new(
+        ..CommandSpec::query(
             iter::once(program.into_os_string()).chain(arguments.iter().map(Into::into)).collect(),
             log.parent().expect("a log is in a folder"),
             log,
-            NPU_SMI_LIMIT,
+            Question::Simple,
         )
     };
+    let failed = |problem: String| DeviceError::Failed { program: name.to_owned(), problem };
     match process::read_query(&job, stop)? {
         (ExitKind::Exited(0), text) => Ok(text),
-        (ExitKind::TimedOut, _) => {
-            Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs())))
-        }
-        (other, text) => Err(DeviceError::Failed(format!("{other:?}: {}", process::last_line(&text)))),
+        (end, _) if end.is_hung() => Err(failed(end.problem(&job))),
+        (end, text) => Err(failed(format!("{}: {}", end.problem(&job), process::last_line(&text)))),
     }
 }
 

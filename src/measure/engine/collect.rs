@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     base::{
-        files::{read_end, write_archive},
-        process::{self, CommandSpec, ExitKind},
+        files::write_archive,
+        process::{self, CommandSpec, ExitKind, end_of_log},
         worker_thread::WorkerThread,
     },
     cases::plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
@@ -169,6 +169,7 @@ fn end_message(
         ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
         ExitKind::CutOff => "ended by npubench at the deadline".to_owned(),
         ExitKind::TimedOut => format!("ended by npubench at its time limit of {:.0} s", job.limit),
+        ExitKind::TooMuchOutput => format!("ended by npubench: it printed too much, {}", last_line()),
         ExitKind::Stopped => "stopped".to_owned(),
     }
 }
@@ -292,6 +293,7 @@ impl RenderedCollection<'_> {
             cut_off: self.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
             stdin: Some(stdin),
             record: Some(&self.settings.processes.join(record)),
+            ..CommandSpec::new(Vec::new(), self.folder, &self.folder.join(log), Duration::MAX)
         };
         Ok(process::run_command(&job, stop)?)
     }
@@ -332,7 +334,9 @@ fn collection_exit(journal: &LaunchJournal, end: CollectionTermination) -> Colle
         _ if !journal.is_started => CollectionExit::NothingLaunched,
         CollectionTermination::Exited if journal.is_done => CollectionExit::Completed,
         CollectionTermination::Exited if journal.has_ended => CollectionExit::EndedByCase,
-        CollectionTermination::Exited | CollectionTermination::TimedOut => CollectionExit::Broken,
+        CollectionTermination::Exited
+        | CollectionTermination::TimedOut
+        | CollectionTermination::TooMuchOutput => CollectionExit::Broken,
     }
 }
 
@@ -342,13 +346,7 @@ fn seconds_since(started: SystemTime, at: f64) -> Option<f64> {
     Some(at - started).filter(|seconds| *seconds >= 0.0)
 }
 
-/// Size of the end of a log in which [`last_line`] searches; a script that fails in a loop writes gigabytes.
-const LOG_END: u64 = 64 << 10;
 const LOG_LINE: usize = 300;
-
-fn end_of_log(log: &Path) -> String {
-    read_end(log, LOG_END).unwrap_or_default()
-}
 
 pub(crate) fn last_line(log: &Path) -> String {
     let text = end_of_log(log);

@@ -509,6 +509,7 @@ impl FollowerRun {
             ExitKind::TimedOut => {
                 (PartEnd::TimedOut, format!("ended by npubench at its time limit of {:.0} s", order.limit))
             }
+            ExitKind::TooMuchOutput => (PartEnd::Failed, "ended by npubench: it printed too much".to_owned()),
             ExitKind::CutOff | ExitKind::Stopped => (PartEnd::Stopped, "ended by npubench".to_owned()),
         })
     }

@@ -20,9 +20,10 @@ use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 use super::{CollectionSettings, EngineError, Result, run::LaneContext};
 use crate::{
     base::{
+        command_error::CommandError,
         files::{
             FileError, MAX_DOCUMENT,
-            disk_space::{free_bytes, has_space},
+            disk_space::{free_bytes, has_space, total_bytes},
             read_regular_text, stale, write_atomic,
         },
         process::{ProcessOrigin, process_origin},
@@ -60,6 +61,24 @@ pub(super) fn missing_space(kind: DataKind, folder: &Path) -> Option<String> {
     (free < needed || !has_space(folder)).then(|| {
         format!("{} MiB are free in {}, a collection needs {} MiB", mib(free), folder.display(), mib(needed))
     })
+}
+
+/// Fails if the file system of a folder is too small for a collection: a run would wait for space that it cannot have.
+pub(crate) fn require_large_disk(kind: DataKind, folder: &Path) -> Result<(), CommandError> {
+    let (reserve, per_collection) = disk_limits(kind);
+    let needed = reserve + per_collection;
+    match total_bytes(folder) {
+        Some(total) if total < needed => Err(CommandError::cannot_measure(
+            format!(
+                "the file system of {} has {} MiB in all, a collection needs {} MiB",
+                folder.display(),
+                total >> 20,
+                needed >> 20
+            ),
+            "use a database on a larger file system: `npubench db copy` makes a copy there",
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[derive(Default)]

@@ -15,7 +15,7 @@ pub(crate) use assess::{
 pub(crate) use collect::{last_line, write_scripts};
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use gang::{FollowerRun, SweepNodes};
-pub(crate) use host_monitor::{PausedDevices, pause_file};
+pub(crate) use host_monitor::{PausedDevices, pause_file, require_large_disk};
 pub(crate) use run::{CollectionSettings, EngineError, ResumedRun, RunOutcome, RunRequest, execute_run};
 pub(crate) use write_back::{UnwrittenTable, WrittenRows, rewrite_rows};
 

@@ -1,4 +1,4 @@
-//! Executes a run: stores its plan, ends orphans of a killed run, leases the devices, starts lanes and dispatcher. Stop requests of
+//! Executes a run: stores its plan, leases the devices, starts lanes and dispatcher. Stop requests of
 //! a run, and its transactions in the ledger: while the disk is full, or another program holds the ledger, a transaction waits and
 //! is tried again, until the run is stopped.
 
@@ -37,7 +37,7 @@ use crate::{
         exit::ExitStatus,
         files::disk_space,
         print::print_warning,
-        process::{ProcessError, end_orphans},
+        process::ProcessError,
     },
     cases::plan::{InitialCosts, PlannedCase, RunPlan},
     database::{
@@ -204,8 +204,6 @@ impl Failure for EngineError {
     }
 }
 
-const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Executes a run. `emit` receives every event after the ledger has stored what it reports. Fails with [`EngineError`]
 /// if the ledger or the database fails; results committed before are kept.
 pub(crate) fn execute_run(request: RunRequest<'_>, emit: &mut dyn FnMut(&RunEvent)) -> Result<RunOutcome> {
@@ -311,14 +309,7 @@ async fn start_dispatcher<'a>(
     let rows = WriteBack::for_plan(&settings.run, settings.options.cache, &plan);
     let mut predecided = resumed.outcomes;
     predecided.extend(plan.not_launched);
-    // Orphans of a killed run are ended before their devices are used.
-    let orphans = end_orphans(&settings.processes);
-    if orphans > 0 {
-        emit(&RunEvent::OrphansEnded { programs: orphans });
-    }
-    // Orphans release their devices within an instant. A device that another process holds is reserved until then.
-    let timeout = if orphans > 0 { LEASE_TIMEOUT } else { Duration::ZERO };
-    let leases = DeviceLeases::acquire(&settings.leases, &devices, timeout)?;
+    let leases = DeviceLeases::acquire(&settings.leases, &devices, Duration::ZERO)?;
     let context = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop });
     let lanes = Box::new(spawn_lanes(&devices, &context, reports)?);
     let has_lost_rows = !plan.unreadable_rows.is_empty() || !plan.missing_tables.is_empty();

@@ -43,10 +43,6 @@ pub(crate) enum RunEvent {
         /// Seconds until the deadline; `None` without one.
         budget_s: Option<f64>,
     },
-    /// Programs left by a killed run were ended.
-    OrphansEnded {
-        programs: usize,
-    },
     /// A row of the database cannot be read as a case.
     RowUnreadable {
         /// File, line and problem.

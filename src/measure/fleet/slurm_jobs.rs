@@ -1,6 +1,6 @@
 //! Jobs of Slurm for the shards of a plan: submission, state and cancellation by the programs of Slurm.
 
-use std::{ffi::OsString, fs, io, iter, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
+use std::{ffi::OsString, fs, io, iter, path::PathBuf, sync::atomic::AtomicBool};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::{
         command_error::CommandError,
         count_text::number_ranges,
         files::{FolderLock, ScratchFolder, read_json, write_atomic},
-        process::{CommandSpec, ExitKind, find_program, read_query},
+        process::{CommandSpec, ExitKind, Question, find_program, read_query},
         shell_argument::quoted_path,
     },
     database::{Database, DatabaseError, check_path},
@@ -350,8 +350,6 @@ impl SlurmStatus {
     }
 }
 
-const LIMIT: Duration = Duration::from_secs(120);
-
 /// Answer of `squeue` and `scancel` for jobs that the controller has forgotten.
 const UNKNOWN_JOB: &str = "Invalid job id specified";
 
@@ -382,22 +380,26 @@ impl SlurmPrograms {
     ) -> Result<Result<String, String>, CommandError> {
         let path = search_path(&[]);
         let Some(program) = find_program(name, &path) else {
-            return Err(CommandError::bad_input(
+            return Err(CommandError::cannot_measure(
                 format!("the program `{name}` of Slurm was not found"),
                 "run the command on a host of the cluster that submits jobs, or add the folder of Slurm's programs to PATH; \
                  `npubench slurm submit --dry-run` prints the scripts without Slurm",
             ));
         };
         let failed = |problem: String| {
-            CommandError::bad_input(format!("`{name}` failed: {problem}"), "run it by hand to see its output")
+            CommandError::cannot_measure(format!("`{name}` {problem}"), "run it by hand to see its output")
         };
         let log = self.scratch.path().join("slurm.log");
         let words = iter::once(program.into_os_string()).chain(arguments.into_iter().map(OsString::from));
         let folder = std::env::current_dir().map_err(|error| failed(error.to_string()))?;
-        let job = CommandSpec::new(words.collect(), &folder, &log, LIMIT);
+        let job = CommandSpec::query(words.collect(), &folder, &log, Question::Cluster);
+        // A job on this host inherits the environment of `sbatch`, and must not be taken for its descendant.
+        let job = CommandSpec { ends_descendants: false, ..job };
         match read_query(&job, &AtomicBool::new(false)).map_err(|error| failed(error.to_string()))? {
             (ExitKind::Exited(0), text) => Ok(Ok(text)),
-            (ExitKind::TimedOut, _) => Err(failed(format!("no answer in {} s", LIMIT.as_secs()))),
+            (end, _) if end.is_hung() || matches!(end, ExitKind::Signalled(_)) => {
+                Err(failed(end.problem(&job)))
+            }
             (_, text) => Ok(Err(text.trim().replace('\n', "; "))),
         }
     }

@@ -204,7 +204,7 @@ impl SelftestContext {
         let parts = folder.iter().rev().take(2).map(|part| part.to_string_lossy().into_owned());
         let parts: Vec<String> = parts.collect();
         let record = format!("selftest-{}-{}.json", std::process::id(), parts.join("-"));
-        let record = self.host.database.state_folder().join("processes").join(record);
+        let record = self.host.database.processes().join(record);
         let log = folder.join(log);
         let words = ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into);
         let job = CommandSpec {

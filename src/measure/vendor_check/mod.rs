@@ -10,7 +10,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{self, BufRead as _, BufReader},
-    iter,
+    iter, mem,
     os::fd::OwnedFd,
     panic::resume_unwind,
     path::{Path, PathBuf},
@@ -29,7 +29,7 @@ use crate::{
         assets::AssetFiles,
         command_error::CommandError,
         files::scratch::{ScratchFolder, temporary_folder},
-        process::{self, CommandSpec, ExitKind, ProcessError, last_line},
+        process::{self, CommandSpec, ExitKind, ProcessError, Question, end_of_log, last_line},
         shared_work::share_work,
     },
     cases::plan::PlannedCase,
@@ -53,7 +53,7 @@ fn unusable_python(python: &str, reason: &str) -> CommandError {
 }
 
 fn not_run(error: &ProcessError) -> CommandError {
-    CommandError::bad_input(error.to_string(), "check the program given with `--python`")
+    CommandError::cannot_measure(error.to_string(), "check the program given with `--python`")
 }
 
 fn not_accessed(path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
@@ -103,8 +103,6 @@ pub(crate) fn slot_texts(slots: &[Slot]) -> Vec<String> {
 
 /// Time without output after which a process is ended; a case takes about a millisecond.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same before the first line, while torch_npu is imported.
-const START_TIMEOUT: Duration = Duration::from_secs(180);
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -189,7 +187,7 @@ fn run_process(
     let mut follower =
         JournalFollower { path, input: None, partial, has_started: false, indices, outcomes, checked };
     let halt = AtomicBool::new(false);
-    let mut is_stalled = false;
+    let (mut is_stalled, mut is_announced) = (false, false);
     let ended = thread::scope(|scope| {
         let process = scope.spawn(|| process::run_command(&job, &halt));
         let mut last_output = Instant::now();
@@ -198,8 +196,11 @@ fn run_process(
             if follower.read_new_lines() > 0 {
                 last_output = Instant::now();
             }
-            let timeout = if follower.has_started { OUTPUT_TIMEOUT } else { START_TIMEOUT };
+            let timeout = if follower.has_started { OUTPUT_TIMEOUT } else { Question::Import.limit() };
             is_stalled |= last_output.elapsed() > timeout;
+            if last_output.elapsed() > process::SILENT_WAIT && !mem::replace(&mut is_announced, true) {
+                process::announce_wait(&settings.python, timeout);
+            }
             halt.store(is_stalled || stop.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         process.join().unwrap_or_else(|panic| resume_unwind(panic))
@@ -210,26 +211,20 @@ fn run_process(
     let failure = match ended {
         ExitKind::Stopped if !is_stalled => return Ok((indices.len(), None)),
         _ if follower.has_started && follower.checked.len() == indices.len() => None,
+        ExitKind::Stopped if !follower.has_started => {
+            let limit = Question::Import.limit().as_secs();
+            Some(format!("the import of torch_npu did not end within {limit} s"))
+        }
         ExitKind::Stopped | ExitKind::TimedOut | ExitKind::CutOff => {
             Some(format!("Python printed nothing for {} s", OUTPUT_TIMEOUT.as_secs()))
         }
-        ExitKind::Exited(status) => Some(format!("Python ended with status {status}: {}", end_of_log(&log))),
-        ExitKind::Signalled(signal) => {
-            Some(format!("Python was ended by signal {signal}: {}", end_of_log(&log)))
-        }
+        end => Some(format!("Python {}: {}", end.problem(&job), last_line(&end_of_log(&log)))),
     };
     if !follower.has_started {
-        let reason = failure.unwrap_or_else(|| end_of_log(&log));
+        let reason = failure.unwrap_or_else(|| last_line(&end_of_log(&log)).to_owned());
         return Err(unusable_python(&settings.python, &reason));
     }
     Ok((follower.checked.len(), failure))
-}
-
-fn end_of_log(log: &Path) -> String {
-    match fs::read(log) {
-        Ok(output) => last_line(&String::from_utf8_lossy(&output)).to_owned(),
-        Err(error) => format!("its output cannot be read: {error}"),
-    }
 }
 
 fn write_scripts(

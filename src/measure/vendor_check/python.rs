@@ -1,6 +1,6 @@
 //! Queries of a Python installation: versions, operator schemas and package folders.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::atomic::AtomicBool};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::{
         command_error::CommandError,
         files::ScratchFolder,
         print::print_note,
-        process::{self, CommandSpec, ExitKind, last_line},
+        process::{self, CommandSpec, ExitKind, Question, last_line},
     },
     kernel::LogicalDeviceId,
 };
@@ -50,12 +50,12 @@ print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
 /// Returns the versions of torch, torch_npu and packages with further operators. Fails if torch or
 /// torch_npu is missing.
 pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CommandError> {
-    query_python(python, VERSIONS_SCRIPT, &[])
+    query_python(python, VERSIONS_SCRIPT, &[], Question::Simple)
 }
 
 pub(crate) fn installed_torch(python: &str) -> Result<String, CommandError> {
     let script = "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))";
-    query_python(python, script, &[])
+    query_python(python, script, &[], Question::Simple)
 }
 
 const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
@@ -64,7 +64,8 @@ const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
 
 /// Returns the schemas of the operators of a name, as PyTorch prints them. Importing torch_npu takes seconds.
 pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CommandError> {
-    query_python(python, &format!("NAME = {}\n{SCHEMAS_SCRIPT}", json!(function)), &[])
+    let script = format!("NAME = {}\n{SCHEMAS_SCRIPT}", json!(function));
+    query_python(python, &script, &[], Question::Import)
 }
 
 /// Returns the folders of an installed Python package; none if it is not installed. Prints a note if that cannot be found
@@ -75,7 +76,7 @@ pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
          print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))",
         json!(package)
     );
-    query_python(python, &script, &[]).unwrap_or_else(|error| {
+    query_python(python, &script, &[], Question::Simple).unwrap_or_else(|error| {
         print_note(&format!("custom operators of {package} are not looked for: {}", error.message));
         Vec::new()
     })
@@ -107,14 +108,15 @@ pub(crate) fn torch_devices(
     environment: &[(String, String)],
     devices: &[LogicalDeviceId],
 ) -> Result<TorchDevices, CommandError> {
-    query_python(python, &format!("INDICES = {}\n{DEVICES_SCRIPT}", json!(devices)), environment)
+    let script = format!("INDICES = {}\n{DEVICES_SCRIPT}", json!(devices));
+    query_python(python, &script, environment, Question::Import)
 }
 
 /// Imports torch.distributed with gloo; the error names the Python and the reason.
 pub(crate) fn require_gloo(python: &str) -> Result<(), CommandError> {
     let script =
         "import json, torch.distributed as d; print(json.dumps(d.is_available() and d.is_gloo_available()))";
-    match query_python(python, script, &[])? {
+    match query_python(python, script, &[], Question::Import)? {
         true => Ok(()),
         false => Err(unusable_python(python, "its torch has no gloo")),
     }
@@ -126,7 +128,7 @@ pub(crate) fn first_device_soc(
     environment: &[(String, String)],
 ) -> Result<String, CommandError> {
     let script = "import json, torch, torch_npu; print(json.dumps(torch.npu.get_device_name(0)))";
-    query_python(python, script, environment)
+    query_python(python, script, environment, Question::Import)
 }
 
 /// Runs a Python script with variables in addition to the environment of this process, except for `PATH`, and parses the
@@ -135,6 +137,7 @@ fn query_python<T: DeserializeOwned>(
     python: &str,
     script: &str,
     variables: &[(String, String)],
+    question: Question,
 ) -> Result<T, CommandError> {
     let folder = ScratchFolder::create()
         .map_err(|error| unusable_python(python, &format!("cannot create a temporary folder: {error}")))?;
@@ -144,15 +147,21 @@ fn query_python<T: DeserializeOwned>(
     environment.push(("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()));
     let job = CommandSpec {
         environment: &environment,
-        ..CommandSpec::new(
+        ..CommandSpec::query(
             vec![python.into(), "-c".into(), format!("{END_WITH_PARENT}{script}").into()],
             folder.path(),
             &log,
-            Duration::from_secs(180),
+            question,
         )
     };
     let (exit, output) =
         process::read_query(&job, &AtomicBool::new(false)).map_err(|error| not_run(&error))?;
     let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    found.filter(|_| exit == ExitKind::Exited(0)).ok_or_else(|| unusable_python(python, last_line(&output)))
+    found.filter(|_| exit == ExitKind::Exited(0)).ok_or_else(|| match question {
+        Question::Import if exit.is_hung() => {
+            unusable_python(python, &format!("the import of torch_npu {}", exit.problem(&job)))
+        }
+        _ if exit.is_hung() => unusable_python(python, &format!("it {}", exit.problem(&job))),
+        _ => unusable_python(python, last_line(&output)),
+    })
 }

@@ -104,6 +104,7 @@ pub enum CollectionTermination {
     /// Its exit status is not reliable.
     Exited,
     TimedOut,
+    TooMuchOutput,
     Stopped,
 }
 
@@ -112,6 +113,7 @@ impl From<ExitKind> for CollectionTermination {
         match exit {
             ExitKind::Exited(_) | ExitKind::Signalled(_) => Self::Exited,
             ExitKind::TimedOut => Self::TimedOut,
+            ExitKind::TooMuchOutput => Self::TooMuchOutput,
             ExitKind::CutOff | ExitKind::Stopped => Self::Stopped,
         }
     }
@@ -268,6 +270,7 @@ fn not_launched(number: u32, running: Option<u32>, started: bool, end: Collectio
         CollectionTermination::Stopped => (Verdict::NotRun, Cause::StoppedWhileRunning),
         _ if !started => (Verdict::NotRun, Cause::DeviceUnusable),
         CollectionTermination::TimedOut => (Verdict::Hung, Cause::TimeLimit),
+        CollectionTermination::TooMuchOutput => (Verdict::Crashed, Cause::TooMuchOutput),
         CollectionTermination::Exited => (Verdict::Crashed, Cause::ProcessEnded),
     };
     CaseOutcome::new(verdict, cause)
@@ -288,7 +291,7 @@ fn without_sentinels(
             (Verdict::LostRecords, Cause::NoSentinels { launched: line.launched })
         }
         // The records of the collection were not exported, which is not a fault of the case.
-        (CollectionTermination::TimedOut, _) => (Verdict::NotRun, Cause::EndedBeforeExport),
+        (CollectionTermination::TimedOut | CollectionTermination::TooMuchOutput, _) => (Verdict::NotRun, Cause::EndedBeforeExport),
         (CollectionTermination::Stopped, _) => (Verdict::NotRun, Cause::StoppedBeforeExport),
     };
     CaseOutcome::new(verdict, cause)
