@@ -71,6 +71,7 @@ fn pager_command(own: Option<OsString>, of_all: Option<OsString>) -> Option<Comm
         Some(pager) if pager.is_empty() || pager == "cat" => return None,
         Some(pager) => ("sh", vec!["-c".into(), pager]),
     };
+    // It lasts until the user leaves it, and ends with its terminal: it has no limit, and is not started as other programs are.
     let mut command = Command::new(program);
     command.args(words);
     Some(command)

@@ -35,9 +35,14 @@ impl SmallDisk {
     /// Mounts the file system, or skips the test.
     #[track_caller]
     fn mounted(context: Context) -> Option<Self> {
+        Self::mounted_with(context, DISK_MIB)
+    }
+
+    #[track_caller]
+    fn mounted_with(context: Context, mib: u32) -> Option<Self> {
         let disk = context.path("disk");
         fs::create_dir(&disk).expect("created");
-        let script = format!("mount -t tmpfs -o size={DISK_MIB}m tmpfs \"$0\" && echo mounted && exec cat");
+        let script = format!("mount -t tmpfs -o size={mib}m tmpfs \"$0\" && echo mounted && exec cat");
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", &script]).arg(&disk);
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -190,6 +195,16 @@ fn run_waits_for_disk_space_and_ends_in_the_same_rows() {
         waits += u32::from(stderr.contains("waiting "));
     }
     assert!(waits > 0, "no run had to wait");
+}
+
+/// Removing other files would give it no space for a collection.
+#[test]
+fn run_on_too_small_a_disk_ends_at_its_start() {
+    let Some(disk) = SmallDisk::mounted_with(Context::of_layer(), 20) else { return };
+    disk.copy_in("db");
+    let ran = disk.run(&[&STEADY_RUN[..], &["--budget", "10m"]].concat());
+    assert_eq!(ran.code, 4, "{ran:?}");
+    ran.err_has("has 20 MiB in all, a collection needs 34 MiB");
 }
 
 #[test]

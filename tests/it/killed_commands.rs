@@ -29,7 +29,7 @@ const LISTS: [(&str, &str); 3] = [
 
 /// Commands that write, those of the default number first; true for those that need a measured database.
 const COMMANDS: [(&str, bool); 17] = [
-    ("selftest --db db --host rehearsal --devices 0,1 --experiments 1 --rehearsal-faults hang.yaml", false),
+    ("selftest --db db --host rehearsal --devices 0,1 --experiments 4 --rehearsal-faults hang.yaml", false),
     ("ingest k.csv --db new --kind rehearsal", false),
     ("comm run --db comm --host rehearsal --rehearsal-model steady --warm-up 2 --launches 8 --devices 0-1 --ranks 2 \
       --ops all_reduce --sizes 1024,4096", false),
@@ -123,11 +123,11 @@ fn killed_commands_leave_nothing_that_the_next_one_does_not_clear() {
         let index = kill % COMMANDS.len();
         let (arguments, is_measured) = COMMANDS[index];
         // A selftest whose programs hang has no end of its own.
-        let (hangs, again) = match arguments.split_once(" --rehearsal-faults") {
-            Some((without, _)) => (true, without),
-            None => (false, arguments),
+        let (hangs, again) = match arguments.split_once(" 4 --rehearsal-faults") {
+            Some((without, _)) => (true, format!("{without} 1")),
+            None => (false, arguments.to_owned()),
         };
-        let reference = known.entry(index).or_insert_with(|| undisturbed(again, is_measured));
+        let reference = known.entry(index).or_insert_with(|| undisturbed(&again, is_measured));
         let context = prepared(arguments, is_measured);
         let before = all_tables(&context);
         let mut child = command(&context, arguments)
@@ -149,7 +149,7 @@ fn killed_commands_leave_nothing_that_the_next_one_does_not_clear() {
         child.wait().expect("reaped");
         let cut = all_tables(&context).into_iter().flat_map(|(_, tables)| tables);
         let cut: Vec<String> = cut.filter(|(_, text)| !text.ends_with('\n')).map(|(name, _)| name).collect();
-        let ran = context.ran(&command(&context, again).output().expect("it runs"));
+        let ran = context.ran(&command(&context, &again).output().expect("it runs"));
         let left = processes_in(&context.path("."));
         let mut problem = |text: String| {
             problems.push(format!("kill {kill} at {part:.3} of {:?}: {arguments}: {text}", reference.takes));

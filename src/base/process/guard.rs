@@ -19,6 +19,7 @@ impl ProcessGuard {
     pub(crate) fn start(processes: &Path) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("guard").arg(processes);
+        // It is npubench itself, must outlive this process, and ends with its input: it has neither limit nor record.
         // Ctrl-C in a terminal must not reach it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn()?;

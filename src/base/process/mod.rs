@@ -42,7 +42,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a program that is waited for is named.
 pub(crate) const SILENT_WAIT: Duration = Duration::from_secs(5);
 /// Maximum output of a program; a script that fails in a loop would fill the disk.
-const MAX_LOG: u64 = 256 << 20;
+const MAX_LOG: u64 = 64 << 20;
 const MAX_ANSWER: u64 = 16 << 20;
 
 /// A program to run.
@@ -135,6 +135,8 @@ impl ExitKind {
 pub enum ProcessError {
     #[error("there is no program `{program}`")]
     NotFound { program: String },
+    #[error("`{program}` did not end when it was started before, and is not started again")]
+    HungBefore { program: String },
     #[error("`{program}` (process {pid}) does not end, not even by SIGKILL")]
     Stuck { program: String, pid: i32 },
     #[error("cannot run `{program}`: {source}")]
@@ -158,7 +160,7 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
 /// After some seconds, a note names it and its limit.
 pub(crate) fn run_query(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
     if query::was_hung(job) {
-        return Ok(ExitKind::TimedOut);
+        return Err(ProcessError::HungBefore { program: job.program() });
     }
     let ended = run_until(job, stop, ([Duration::ZERO, QUERY_KILL], Some(SILENT_WAIT)))?;
     if ended.is_hung() {
@@ -178,11 +180,9 @@ pub(crate) fn read_query(
 ) -> Result<(ExitKind, String), ProcessError> {
     let ended = run_query(job, stop)?;
     let mut output = Vec::new();
-    if !ended.is_hung() {
-        fs::File::open(job.log)
-            .and_then(|log| log.take(job.max_output).read_to_end(&mut output))
-            .map_err(|source| ProcessError::Io { program: job.program(), source })?;
-    }
+    fs::File::open(job.log)
+        .and_then(|log| log.take(job.max_output).read_to_end(&mut output))
+        .map_err(|source| ProcessError::Io { program: job.program(), source })?;
     Ok((ended, String::from_utf8_lossy(&output).into_owned()))
 }
 

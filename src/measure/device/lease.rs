@@ -274,6 +274,7 @@ mod tests {
         let log = folder.path().join("log");
         let job = CommandSpec {
             stdin: Some(share_files(&leases.iter().collect::<Vec<_>>()).expect("a descriptor")),
+            ends_descendants: false,
             ..CommandSpec::new(
                 ["sh", "-c", script].map(Into::into).into(),
                 folder.path(),

@@ -131,7 +131,8 @@ fn selftest_context(
     };
     let environment =
         program_environment(options, &folder.join("host"), &host.database, durations)?.variables;
-    Ok(SelftestContext { host, python: options.python.clone(), environment, devices, leases, stop })
+    let (python, has_hung) = (options.python.clone(), AtomicBool::new(false));
+    Ok(SelftestContext { host, python, environment, devices, leases, stop, has_hung })
 }
 
 impl RunContext {

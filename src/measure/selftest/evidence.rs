@@ -2,7 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -42,6 +45,8 @@ pub(super) struct SelftestContext {
     pub(super) leases: DeviceLeases,
     /// Set by the first signal.
     pub(super) stop: Arc<AtomicBool>,
+    /// Set when the programs of a script hung before its first line; those of further scripts would, too.
+    pub(super) has_hung: AtomicBool,
 }
 
 pub(super) struct SelftestScript<'a> {
@@ -214,7 +219,12 @@ impl SelftestContext {
         };
         match process::run_command(&job, &self.stop)? {
             ExitKind::Stopped => Err(EvidenceError::Interrupted),
-            exit => Ok(exit),
+            exit => {
+                let journals = named_entries(folder, "launched", ".jsonl");
+                let is_empty = journals.iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0));
+                self.has_hung.fetch_or(exit.is_hung() && is_empty, Ordering::Relaxed);
+                Ok(exit)
+            }
         }
     }
 }

@@ -134,7 +134,10 @@ pub(super) fn run_experiments(
         fs::create_dir_all(&evidence).map_err(not_stored(&evidence))?;
         let started = Instant::now();
         let (mut mismatches, mut blocks_runs) = (Vec::new(), true);
-        let (status, seen, fix) = match run(context, &evidence) {
+        let has_hung = context.has_hung.load(Ordering::Relaxed);
+        let not_begun = || EvidenceError::missing("not begun: the programs of an earlier experiment hung");
+        let found = if has_hung { Err(not_begun()) } else { run(context, &evidence) };
+        let (status, seen, fix) = match found {
             Err(EvidenceError::Interrupted) => return Ok(false),
             // A program that the user stopped is no evidence.
             Err(_) if context.stop.load(Ordering::Relaxed) => return Ok(false),
