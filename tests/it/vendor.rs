@@ -197,7 +197,7 @@ alone = {"type": "OutOfMemoryError", "message": "none left"} if place.rank == 1 
 results = [place.agree(0, None), place.agree(1, alone), place.agree(2, None)]
 place.leave(3)
 with open("results.%d" % place.rank, "w") as file:
-    print(results, os.path.realpath("/proc/self/fd/0"), os.environ["NPUBENCH_PROCESS"], file=file)
+    print(results, os.path.realpath("/proc/self/fd/0"), os.environ["NPUBENCH_RECORD"], file=file)
 if sys.argv[1:] == ["fails"] and place.rank == 1:
     os.kill(os.getpid(), 9)
 "#;
@@ -228,7 +228,7 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
             .current_dir(&folder)
             .env("PYTHON", &python)
             .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-            .env("NPUBENCH_PROCESS", "the-mark")
+            .env("NPUBENCH_RECORD", "the-mark")
             .stdin(fs::File::open(folder.join("replay.py")).expect("a file"))
             .output()
             .expect("sh runs");

@@ -122,7 +122,7 @@ fn every_case_gets_one_verdict_although_one_ends_python() {
     insta::assert_snapshot!(ran.stdout, @r"
     SwiGlu 8,7001 -> 8,3501: invalid_args by rule: the shapes 8,7001 -> 8,3501 fit no form of SwiGlu: last dimension halved and 1 more: output 0: `D/2`: 7001 is not a multiple of 2; 2 other forms differ more
     SwiGlu 8,4444 -> 8,2222: no_meta by meta: NotImplementedError: no Meta kernel. You may have run into this message while using an operator with PT2
-    SwiGlu 8,6666 -> 8,3333: rejected by meta: Python ended with status 11: no output
+    SwiGlu 8,6666 -> 8,3333: rejected by meta: Python ended with exit code 11: no output
     SwiGlu 8,2222 -> 8,1111: rejected by meta: RuntimeError: width 2222 is not supported
     8 cases: 4 accepted, 2 rejected, 1 invalid_args, 1 no_meta; by torch 9.9, torch_npu 9.9.post1
     ");
@@ -166,7 +166,7 @@ fn stored_outcomes_are_reused_and_run_leaves_out_rejected_cases() {
 #[test]
 fn unusable_python_gives_no_outcomes() {
     let check = CheckFixture::new(&[&swiglu_record(1000)]);
-    check.context.exits(3, "check --db db --python no-such-python");
+    check.context.exits(4, "check --db db --python no-such-python");
     check
         .context
         .write("py/torch/__init__.py", "raise ImportError('libhccl.so: cannot open shared object file')\n");
