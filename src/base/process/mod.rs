@@ -4,7 +4,7 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{self, Read as _},
+    io::{self, IsTerminal as _, Read as _},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     sync::{
@@ -205,7 +205,14 @@ fn run_until(
     wait: (EndLimits, Option<Duration>),
 ) -> Result<ExitKind, ProcessError> {
     static FIRST: Once = Once::new();
-    FIRST.call_once(|| note_ended(orphans::end_orphans_of_user()));
+    FIRST.call_once(|| {
+        let ended = orphans::end_orphans_of_user();
+        tracing::info!(ended, "programs of killed commands");
+        // Programs of any killed command are no part of the output of this one.
+        if io::stderr().is_terminal() {
+            note_ended(ended);
+        }
+    });
     let program = job.program();
     let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let log = fs::File::create(job.log).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! Collections of a selftest: scripts and cases of a database under msprof, started as the collections of a run are.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::{
         Arc,
