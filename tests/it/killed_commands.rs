@@ -13,7 +13,10 @@ use std::{
 use crate::{attention, prelude::*};
 
 const LISTS: [(&str, &str); 3] = [
-    ("list.yaml", "questions:\n  - {op: SwiGlu, inputs: \"77,4096\", dtypes: bf16, count: 1, duration_us: 9}\n"),
+    (
+        "list.yaml",
+        "questions:\n  - {op: SwiGlu, inputs: \"77,4096\", dtypes: bf16, count: 1, duration_us: 9}\n",
+    ),
     (
         "norms.yaml",
         "summary: norms\npatterns:\n  norm:\n    summary: norms\n    kernels: [RmsNorm]\n    axes: {t: [1..64 ratio 8]}\n    \
@@ -31,13 +34,19 @@ const LISTS: [(&str, &str); 3] = [
 const COMMANDS: [(&str, bool); 17] = [
     ("selftest --db db --host rehearsal --devices 0,1 --experiments 4 --rehearsal-faults hang.yaml", false),
     ("ingest k.csv --db new --kind rehearsal", false),
-    ("comm run --db comm --host rehearsal --rehearsal-model steady --warm-up 2 --launches 8 --devices 0-1 --ranks 2 \
-      --ops all_reduce --sizes 1024,4096", false),
+    (
+        "comm run --db comm --host rehearsal --rehearsal-model steady --warm-up 2 --launches 8 --devices 0-1 --ranks 2 \
+      --ops all_reduce --sizes 1024,4096",
+        false,
+    ),
     ("db copy db new --kind rehearsal", true),
     ("run --db db --host rehearsal --devices 0-3 --rehearsal-model steady", false),
     ("run --db db --host rehearsal --devices 0-3 --rehearsal-model steady --update all", true),
     ("fill --db db --workload list.yaml --host rehearsal --devices 0-3 --rehearsal-model steady", true),
-    ("adapt RmsNorm --db db --grids norms.yaml --host rehearsal --devices 0-3 --rehearsal-model steady", false),
+    (
+        "adapt RmsNorm --db db --grids norms.yaml --host rehearsal --devices 0-3 --rehearsal-model steady",
+        false,
+    ),
     ("grid --db db --rows 40", false),
     ("shard --db db --shards 3", false),
     ("db merge db other", true),
@@ -45,7 +54,10 @@ const COMMANDS: [(&str, bool); 17] = [
     ("db rebuild db", true),
     ("reparse --db db --write", true),
     ("fia-backfill --db db --dump calls.jsonl", false),
-    ("comm import gather.txt --db comm --collective all_reduce --devices 0-7 --device ATLAS_800_A2_376T_64G", false),
+    (
+        "comm import gather.txt --db comm --collective all_reduce --devices 0-7 --device ATLAS_800_A2_376T_64G",
+        false,
+    ),
     ("selftest --db db --host rehearsal --devices 0,1 --experiments 0-3", false),
 ];
 
@@ -93,7 +105,9 @@ fn drafts(context: &Context) -> Vec<String> {
     }
     let is_draft = |path: &String| path.contains("/.npubench-");
     let mut left: Vec<String> = all.into_iter().filter(is_draft).collect();
-    left.extend(["db", "comm"].iter().flat_map(|name| names(&context.path(name).join(".npubench/processes"))));
+    left.extend(
+        ["db", "comm"].iter().flat_map(|name| names(&context.path(name).join(".npubench/processes"))),
+    );
     left
 }
 

@@ -31,13 +31,8 @@ use super::{
 };
 use crate::{
     base::{
-        assets::AssetFiles,
-        command_error::Failure,
-        deadline::Deadline,
-        exit::ExitStatus,
-        files::disk_space,
-        print::print_warning,
-        process::ProcessError,
+        assets::AssetFiles, command_error::Failure, deadline::Deadline, exit::ExitStatus, files::disk_space,
+        print::print_warning, process::ProcessError,
     },
     cases::plan::{InitialCosts, PlannedCase, RunPlan},
     database::{

@@ -222,7 +222,8 @@ impl SelftestContext {
             ExitKind::Stopped => Err(EvidenceError::Interrupted),
             exit => {
                 let journals = named_entries(folder, "launched", ".jsonl").unwrap_or_default();
-                let is_empty = journals.iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0));
+                let is_empty =
+                    journals.iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0));
                 self.has_hung.fetch_or(exit.is_hung() && is_empty, Ordering::Relaxed);
                 Ok(exit)
             }

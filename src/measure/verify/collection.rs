@@ -291,7 +291,9 @@ fn without_sentinels(
             (Verdict::LostRecords, Cause::NoSentinels { launched: line.launched })
         }
         // The records of the collection were not exported, which is not a fault of the case.
-        (CollectionTermination::TimedOut | CollectionTermination::TooMuchOutput, _) => (Verdict::NotRun, Cause::EndedBeforeExport),
+        (CollectionTermination::TimedOut | CollectionTermination::TooMuchOutput, _) => {
+            (Verdict::NotRun, Cause::EndedBeforeExport)
+        }
         (CollectionTermination::Stopped, _) => (Verdict::NotRun, Cause::StoppedBeforeExport),
     };
     CaseOutcome::new(verdict, cause)
