@@ -437,4 +437,23 @@ mod tests {
         let default = CollectiveSweep { environment: String::new(), ..sweep(Vec::new()) };
         assert_eq!(default.pinned_environment().values(), PinnedEnvironment::default().values());
     }
+
+    #[test]
+    fn further_parts_differ_from_the_sweep_in_sizes_of_its_range_only() {
+        let own = part(vec![CollectiveKind::AllReduce], vec![1024, 4096]);
+        let sweep = sweep(vec![own.clone()]);
+        let further = |part: &SweepPart| sweep.refined(vec![own.clone(), part.clone()]).is_some();
+        assert!(further(&SweepPart { sizes: vec![1536, 4096], ..own.clone() }));
+        let mut other_group = own.clone();
+        other_group.groups[0].devices = vec![vec![0, 2, 5]];
+        for other in [
+            SweepPart { sizes: vec![1 << 40], ..own.clone() },
+            SweepPart { sizes: vec![0], ..own.clone() },
+            SweepPart { kinds: vec![CollectiveKind::AllGather], ..own.clone() },
+            SweepPart { dtypes: vec!["float16; touch x".to_owned()], ..own.clone() },
+            other_group,
+        ] {
+            assert!(!further(&other), "{other:?}");
+        }
+    }
 }
