@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Half the time of commands on large databases is allocation. This one returns the memory of threads that have parsed a collection.
+/// A quarter of the CPU time of `plan` and `db check` of 100,000 cases was spent in the allocator of glibc.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -13,7 +13,7 @@ pub(crate) const fn is_harmful(c: char) -> bool {
     !matches!(c, '\n' | '\t') && is_harmful_in_cell(c)
 }
 
-const fn is_harmful_in_cell(c: char) -> bool {
+pub(crate) const fn is_harmful_in_cell(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
         | '\u{e0000}'..='\u{e007f}')
@@ -60,12 +60,15 @@ fn push_escape(text: &mut String, c: char) {
 /// Returns a message without the middle of long quotations, which stand between backticks, and of long lines. It ends after
 /// [`MAX_MESSAGE`] characters.
 pub(crate) fn short_message(message: &str, max_quoted: usize) -> Cow<'_, str> {
-    if message.len() <= max_quoted {
+    if message.len() <= max_quoted && !message.contains('\n') {
         return message.into();
     }
     let parts = message.split('`').enumerate();
-    let parts = parts
-        .map(|(index, part)| if index % 2 == 1 { without_middle(part, max_quoted) } else { part.into() });
+    let parts = parts.map(|(index, part)| match index % 2 {
+        // A line break would let the quotation look like a message of its own.
+        1 => printable_cell(&without_middle(part, max_quoted)).into_owned(),
+        _ => part.to_owned(),
+    });
     let text = parts.collect::<Vec<_>>().join("`");
     let lines: Vec<_> = text.split('\n').map(|line| without_middle(line, MAX_LINE)).collect();
     let text = lines.join("\n");

@@ -4,6 +4,7 @@
 use std::{
     ffi::c_int,
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -18,7 +19,7 @@ use rusqlite::{
 /// Steps of SQLite's virtual machine of a statement: 20 million take about a second. The queries of a ledger with 100,000 cases, which
 /// has 106 MB, take a few steps for each byte.
 const MIN_STEPS: u64 = 20_000_000;
-const STEPS_PER_BYTE: u64 = 100;
+const STEPS_PER_BYTE: u64 = 20;
 const STEPS_BETWEEN_CHECKS: c_int = 10_000;
 /// Bytes of a text or a row. npubench writes lists of the launches of one case, and profilers names, shapes and call stacks.
 const MAX_TEXT: i32 = 16 << 20;
@@ -39,13 +40,18 @@ impl StatementLimit {
 
     /// Raises the limit for a file that is attached.
     pub(crate) fn add_file(&self, file: &Path) {
-        self.attached.fetch_add(fs::metadata(file).map_or(0, |found| found.len()), Ordering::Relaxed);
+        self.attached.fetch_add(stored_bytes(file), Ordering::Relaxed);
     }
 
     /// Bytes of all files; the file may grow.
     fn bytes(&self) -> u64 {
-        fs::metadata(&self.file).map_or(0, |found| found.len()) + self.attached.load(Ordering::Relaxed)
+        stored_bytes(&self.file) + self.attached.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the bytes of a file without holes, which would raise the limit for nothing.
+fn stored_bytes(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |found| found.len().min(found.blocks().saturating_mul(512)))
 }
 
 /// Opens a file. Its `name` is its path, or a URI if the flags say so.
@@ -78,7 +84,9 @@ pub(crate) fn open_sqlite(
 /// Returns why a statement was ended, if a limit of this module ended it.
 pub(crate) fn broken_limit(error: &Error) -> Option<&'static str> {
     match error.sqlite_error_code()? {
-        ErrorCode::OperationInterrupted => Some("a query takes more steps than a file of this size can need"),
+        ErrorCode::OperationInterrupted => {
+            Some("a query was stopped, because it took longer than a file of this size needs")
+        }
         ErrorCode::TooBig => Some("a text has more than 16 MiB"),
         _ => None,
     }

@@ -339,7 +339,7 @@ const fn needs_clock(command: &TopCommand) -> bool {
 
 /// Runs the program; a panic in it is [`ExitStatus::Bug`], and its message is printed as every other.
 pub fn main() -> u8 {
-    panic::set_hook(Box::new(|panic| print::print_panic(panic)));
+    panic::set_hook(Box::new(print::print_panic));
     let exit = panic::catch_unwind(run).unwrap_or(ExitStatus::Bug.code());
     if print::has_panicked() { ExitStatus::Bug.code() } else { exit }
 }

@@ -82,11 +82,11 @@ fn add_row(
     accept_rehearsed: bool,
 ) -> Result<(), ProfileError> {
     groups.add_record(&row.as_record(), row.duration(), position, accept_rehearsed, |sums, damaged| {
-        for counter in 0..COUNTERS.len() {
+        for (counter, name) in COUNTERS.iter().enumerate() {
             if let Some(millionths) = row.counter(counter) {
                 sums.add_value(counter, millionths);
             } else if row.has_damaged_counter(counter) {
-                *damaged.entry(COUNTERS[counter]).or_default() += 1;
+                *damaged.entry(*name).or_default() += 1;
             }
         }
     })

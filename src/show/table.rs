@@ -103,7 +103,7 @@ impl<T: Copy> Table<T> {
         room: impl Into<Room>,
         cell: impl FnMut(T) -> S,
     ) -> Self {
-        self.column(header.into(), false, room.into(), cell)
+        self.column(&header.into(), false, room.into(), cell)
     }
 
     pub(crate) fn number<S: Display>(
@@ -112,17 +112,17 @@ impl<T: Copy> Table<T> {
         room: impl Into<Room>,
         cell: impl FnMut(T) -> S,
     ) -> Self {
-        self.column(header.into(), true, room.into(), cell)
+        self.column(&header.into(), true, room.into(), cell)
     }
 
     fn column<S: Display>(
         mut self,
-        header: String,
+        header: &str,
         is_number: bool,
         room: Room,
         mut cell: impl FnMut(T) -> S,
     ) -> Self {
-        let header = printable_cell(&header).into_owned();
+        let header = printable_cell(header).into_owned();
         let mut text = String::new();
         let ends = self.rows.iter().map(|row| {
             text.push_str(&printable_cell(&cell(*row).to_string()));

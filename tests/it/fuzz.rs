@@ -91,7 +91,7 @@ pub(crate) fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
             }
             Damage::Inserted(_, text) => drop(bytes.splice(at..at, text.bytes())),
             Damage::Number(_, text) => {
-                replace_next(&mut bytes, at, text, |byte| byte.is_ascii_digit() || *byte == b'.')
+                replace_next(&mut bytes, at, text, |byte| byte.is_ascii_digit() || *byte == b'.');
             }
             Damage::Word(_, text) => replace_next(&mut bytes, at, text, u8::is_ascii_alphabetic),
             Damage::Nested(_, text, times) => drop(bytes.splice(at..at, text.repeat(*times).into_bytes())),

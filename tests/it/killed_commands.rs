@@ -161,7 +161,7 @@ fn killed_commands_leave_nothing_that_the_next_one_does_not_clear() {
         killed += u32::from(child.try_wait().expect("asked").is_none());
         child.kill().expect("killed");
         child.wait().expect("reaped");
-        let cut = all_tables(&context).into_iter().flat_map(|(_, tables)| tables);
+        let cut = all_tables(&context).into_values().flatten();
         let cut: Vec<String> = cut.filter(|(_, text)| !text.ends_with('\n')).map(|(name, _)| name).collect();
         let ran = context.ran(&command(&context, &again).output().expect("it runs"));
         let left = processes_in(&context.path("."));

@@ -29,6 +29,7 @@ pub(crate) fn write_archive(target: &Path, folder: &Path, files: &[PathBuf]) -> 
 /// that each archive of npubench can be unpacked. A launch has about 1 kB in the tables of msprof, so that a million launches suffice.
 const MAX_ENTRIES: u64 = 10_000;
 const MAX_NAME: u64 = 1_000;
+const MAX_DEPTH: usize = 16;
 const MAX_FILE: u64 = 1 << 30;
 const MAX_FILES: u64 = 2 << 30;
 /// Headers and fill bytes of a file and of its name take at most four blocks of 512 bytes and the name.
@@ -56,6 +57,10 @@ fn write_files(target: &Path, folder: &Path, files: &[PathBuf]) -> io::Result<St
         header.set_size(length);
         header.set_mode(0o644);
         let name = path.strip_prefix(folder).unwrap_or(path);
+        if name.as_os_str().len() as u64 >= MAX_NAME || name.components().count() > MAX_DEPTH {
+            let name = name.display();
+            return Err(io::Error::other(format!("the name `{name}` is too long, or in too many folders")));
+        }
         // A file that grows meanwhile is cut at the stated size.
         archive.append_data(&mut header, name, Read::by_ref(&mut file).take(length))?;
     }
@@ -70,7 +75,7 @@ pub(crate) fn unpack_archive(archive: &Path, folder: &Path) -> io::Result<()> {
     // A few bytes of a compressed file can stand for any number.
     let stream = GzDecoder::new(io::BufReader::new(open_regular(archive)?)).take(MAX_STREAM);
     let mut archive = tar::Archive::new(stream);
-    let (mut all, mut long_name) = (0_u64, None);
+    let (mut files, mut all, mut long_name) = (0, 0_u64, None);
     // Raw entries: the library would read a long name of any length into memory, and follow extensions that npubench does not write.
     for (number, entry) in (1..).zip(archive.entries()?.raw(true)) {
         let at_entry = |problem: &dyn Display| io::Error::other(format!("entry {number}: {problem}"));
@@ -85,12 +90,13 @@ pub(crate) fn unpack_archive(archive: &Path, folder: &Path) -> io::Result<()> {
         let name = long_name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
         let name = Path::new(OsStr::from_bytes(name.split(|byte| *byte == 0).next().unwrap_or_default()));
         let refused = |problem: &dyn Display| at_entry(&format!("`{}`: {problem}", name.display()));
-        let is_plain = name.components().all(|part| matches!(part, Component::Normal(_)));
+        let is_plain = name.components().all(|part| matches!(part, Component::Normal(_)))
+            && name.components().count() <= MAX_DEPTH;
         if kind != tar::EntryType::Regular || !is_plain || name.as_os_str().is_empty() {
             return Err(refused(&"only regular files with relative names are unpacked"));
         }
-        all = all.saturating_add(length);
-        check_sizes(number, length, all).map_err(|error| refused(&error))?;
+        (files, all) = (files + 1, all.saturating_add(length));
+        check_sizes(files, length, all).map_err(|error| refused(&error))?;
         let target = folder.join(name);
         fs::create_dir_all(target.parent().unwrap_or(folder)).map_err(|error| refused(&error))?;
         let mut file = File::create_new(&target).map_err(|error| refused(&error))?;
@@ -99,14 +105,18 @@ pub(crate) fn unpack_archive(archive: &Path, folder: &Path) -> io::Result<()> {
         }
     }
     match long_name.is_some() || archive.into_inner().limit() == 0 {
-        true => Err(io::Error::other("it has no whole entry at its end")),
+        true => Err(io::Error::other("it is cut off, or larger than an archive of npubench can be")),
         false => Ok(()),
     }
 }
 
 pub(crate) fn file_digest(path: &Path) -> io::Result<String> {
+    let mut file = open_regular(path)?;
+    if file.metadata()?.len() > MAX_STREAM {
+        return Err(io::Error::other("it is larger than an archive of npubench can be"));
+    }
     let mut hashed = HashingWriter { inner: io::sink(), hash: Sha256::new() };
-    io::copy(&mut open_regular(path)?, &mut hashed)?;
+    io::copy(&mut file, &mut hashed)?;
     Ok(hex_digits(&hashed.hash.finalize()))
 }
 
@@ -214,7 +224,7 @@ mod tests {
             match (unpacked, expected) {
                 (Ok(()), None) => {}
                 (Err(error), Some(text)) => {
-                    assert!(error.to_string().contains(text), "{error}, expected {text}")
+                    assert!(error.to_string().contains(text), "{error}, expected {text}");
                 }
                 (unpacked, _) => panic!("{unpacked:?}, expected {expected:?}"),
             }

@@ -14,7 +14,7 @@ use std::{
     ffi::OsStr,
     fmt::Display,
     fs::{self, DirBuilder, File},
-    io,
+    io::{self, Read as _},
     os::unix::{
         ffi::OsStrExt as _,
         fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _},
@@ -55,6 +55,7 @@ pub(super) struct ProcessRecord {
 }
 
 const RECORD_SIZE: usize = 256;
+const MAX_TRIES: usize = 10;
 
 fn folder_of_user() -> PathBuf {
     temporary_folder().join(format!("npubench-processes-{}", nix::unistd::geteuid()))
@@ -77,14 +78,20 @@ impl ProcessRecord {
     /// Creates the file before the program is started. It takes its disk space, so that the record of a running program
     /// can be written on a full disk; a program without a record would outlive a killed npubench.
     pub(super) fn reserve(path: &Path) -> io::Result<Self> {
-        loop {
+        let mut last_error = None;
+        // Another command may remove the empty folder meanwhile.
+        for _ in 0..MAX_TRIES {
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder)?;
             }
-            let file = match File::create(path) {
-                // Another command has removed the empty folder.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                created => created?,
+            // A link that someone else has put there must not be followed.
+            let _ = fs::remove_file(path);
+            let file = match File::options().write(true).create_new(true).open(path) {
+                Ok(file) => file,
+                Err(error) => {
+                    last_error = Some(error);
+                    continue;
+                }
             };
             // A file system without locks has no other command that could take the record for abandoned.
             let _ = file.lock();
@@ -96,6 +103,7 @@ impl ProcessRecord {
                 return Ok(record);
             }
         }
+        Err(last_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
     /// Writes the record of the started program. An error is ignored: its descendants are found by their environment.
@@ -154,8 +162,9 @@ fn end_abandoned(file: &Path, is_in_folder: bool) -> bool {
     if record.try_lock().is_err() {
         return false;
     }
-    let started: Option<StartedProcess> =
-        fs::read_to_string(file).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let mut text = Vec::new();
+    let read = (&record).take(RECORD_SIZE as u64).read_to_end(&mut text);
+    let started: Option<StartedProcess> = read.ok().and_then(|_| serde_json::from_slice(&text).ok());
     // A copy of the folder, taken during a run, names processes of the original.
     let is_original = |started: &StartedProcess| {
         record.metadata().is_ok_and(|found| found.nlink() > 0 && found.ino() == started.inode)

@@ -138,18 +138,16 @@ pub(crate) fn check_ledger(folder: &Path) -> Result<Option<LintIssue>, LedgerErr
             return Ok(None);
         }
         Ok(None) => return Ok(None),
-        Ok(Some(problem)) => problem,
-        Err(LedgerError::Damaged { problem, .. }) => problem,
+        Ok(Some(problem)) | Err(LedgerError::Damaged { problem, .. }) => problem,
         // The comparison of the rows has a note of these.
         Err(error) if error.is_temporary() || matches!(error, LedgerError::OtherLayout { .. }) => {
             return Ok(None);
         }
         Err(error) => return Err(error),
     };
-    let kind = if !is_missing(&path).is_ok_and(|is_missing| is_missing) {
-        LintIssueKind::DamagedLedger
-    } else {
-        LintIssueKind::MissingLedger
+    let kind = match is_missing(&path) {
+        Ok(true) => LintIssueKind::MissingLedger,
+        _ => LintIssueKind::DamagedLedger,
     };
     let hint = LedgerError::Damaged { path, problem: String::new() }.hint();
     Ok(Some(LintIssue { file, line: 1, kind, text: format!("{}; {hint}", quote_cell(&problem)) }))

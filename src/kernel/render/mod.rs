@@ -28,7 +28,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::base::{
-    assets::AssetFiles, command_error::Failure, printable::printable, shell_argument::quoted_argument,
+    assets::AssetFiles,
+    command_error::Failure,
+    printable::{is_harmful_in_cell, printable},
+    shell_argument::quoted_argument,
     suggest::truncate_for_message,
 };
 
@@ -57,7 +60,7 @@ fn escape_of(template: &str) -> fn(&str) -> String {
 /// Returns a text with a control character, which would end a comment or a line of a script.
 fn find_control(value: &Value) -> Option<&str> {
     match value {
-        Value::String(text) => text.chars().any(char::is_control).then_some(text),
+        Value::String(text) => text.contains(is_harmful_in_cell).then_some(text),
         Value::Array(items) => items.iter().find_map(find_control),
         Value::Object(items) => items.values().find_map(find_control),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,

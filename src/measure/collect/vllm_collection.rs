@@ -202,8 +202,12 @@ impl VllmCollection<'_> {
 fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(), String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder is unknown: {error}"))?;
     // What the user's command leaves running on purpose is the user's.
-    let job =
-        CommandSpec { ends_descendants: false, ..CommandSpec::new(command.to_vec(), &here, log, MAX_WORK) };
+    let job = CommandSpec {
+        ends_descendants: false,
+        // It is the user's own command, and may print for days.
+        max_output: u64::MAX,
+        ..CommandSpec::new(command.to_vec(), &here, log, MAX_WORK)
+    };
     // The file of an earlier command would be shown.
     fs::File::create(log).map_err(|error| format!("cannot write `{}`: {error}", log.display()))?;
     let has_ended = AtomicBool::new(false);

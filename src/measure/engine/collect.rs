@@ -126,9 +126,13 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
     let message = cause.or(miscounted).or(unreadable);
-    let message = message.unwrap_or_else(|| end_message(ended, &journal, has_readable_profile, &job));
+    let mut message = message.unwrap_or_else(|| end_message(ended, &journal, has_readable_profile, &job));
     let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
     let startup = of_host.started_at.filter(|_| journal.is_started);
+    let archive = write_archive(&folder.join(files::EVIDENCE), &folder, &files_to_archive(&folder));
+    if let Err(error) = &archive {
+        message = format!("{message}; its evidence is not archived: {error}");
+    }
     Ok(CollectionResult {
         attempts,
         seconds: seconds.collect(),
@@ -143,7 +147,7 @@ pub(super) fn run_collection(context: &LaneContext, start: &StartCollection) -> 
         },
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
         controls,
-        archive: write_archive(&folder.join(files::EVIDENCE), &folder, &files_to_archive(&folder)).ok(),
+        archive: archive.ok(),
     })
 }
 

@@ -170,8 +170,13 @@ impl NodeMessage {
                 parts.iter().map(count).fold(0, usize::saturating_add) <= MAX_CASES
             }
             Self::Start(order) => order.is_valid(),
-            Self::Refused(_) | Self::Ended(_) | Self::Accepted | Self::Stop { .. } => true,
-            Self::StopRequested | Self::End { .. } | Self::Heartbeat => true,
+            Self::Refused(_)
+            | Self::Ended(_)
+            | Self::Accepted
+            | Self::Stop { .. }
+            | Self::StopRequested
+            | Self::End { .. }
+            | Self::Heartbeat => true,
         };
         is_valid.then(|| match self {
             Self::Refused(NodeError { message, hint, is_of_host }) => {

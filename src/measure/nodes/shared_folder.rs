@@ -25,7 +25,10 @@ use super::{
     NodeError,
     connection::{NodeCloser, NodeInput, NodeStreams},
 };
-use crate::base::{files::open_regular, shell_argument::quoted_path};
+use crate::base::{
+    files::{entries, named_entries, open_regular},
+    shell_argument::quoted_path,
+};
 
 /// Name of the session, and a byte for each heartbeat of node 0.
 const ANNOUNCEMENT: &str = "npubench-sweep";
@@ -33,6 +36,8 @@ const SESSION: &str = "npubench-session-";
 const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// MIN of the time without a heartbeat after which a session is of a killed node 0.
 const STALE_AFTER: Duration = Duration::from_secs(10);
+/// Age of the newest file of a session after which it is removed. Live nodes write heartbeats every few seconds.
+const REMOVED_AFTER: Duration = Duration::from_secs(3600);
 /// MAX of the time in which followers read the end of a sweep.
 const END_TIME: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -176,6 +181,21 @@ fn check_folder(folder: &Path) -> Result<u32, NodeError> {
     }
 }
 
+/// Removes sessions of this user in which nothing was written for long, by the clock of the file server.
+fn remove_stale(folder: &Path, owner: u32) {
+    let time = |path: &Path| fs::symlink_metadata(path).and_then(|found| found.modified());
+    let Ok(now) = NamedTempFile::new_in(folder).and_then(|probe| time(probe.path())) else { return };
+    for session in named_entries(folder, SESSION, "").unwrap_or_default() {
+        let is_own = fs::symlink_metadata(&session).is_ok_and(|found| found.is_dir() && found.uid() == owner);
+        let files = entries(&session).unwrap_or_default();
+        let newest = files.iter().chain([&session]).filter_map(|path| time(path).ok()).max();
+        let age = newest.and_then(|newest| now.duration_since(newest).ok());
+        if is_own && age.is_some_and(|age| age > REMOVED_AFTER) {
+            let _ = fs::remove_dir_all(session);
+        }
+    }
+}
+
 /// The session of node 0.
 #[derive(Debug)]
 pub(crate) struct SharedSession {
@@ -196,8 +216,8 @@ impl SharedSession {
                     "wait for its end, or give another folder with `--shared`",
                 ));
             }
-            let _ = fs::remove_dir_all(known.0);
         }
+        remove_stale(folder, owner);
         Self::announce(folder).map_err(|error| {
             let problem = format!("no session can be made in `{}`: {error}", folder.display());
             NodeError::of_host(problem, "check the free space of its file system")
@@ -217,7 +237,9 @@ impl SharedSession {
         let (mut beats, is_over) = (append(&announcement, false)?, Arc::new(AtomicBool::new(false)));
         let shared = Arc::clone(&is_over);
         let beat = move || {
-            while !shared.load(Ordering::SeqCst) && beats.write_all(b".").is_ok() {
+            while !shared.load(Ordering::SeqCst) {
+                // A disk that is full for a while does not end the session.
+                let _ = beats.write_all(b".");
                 thread::sleep(BEAT_INTERVAL);
             }
         };
