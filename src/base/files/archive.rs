@@ -204,7 +204,7 @@ mod tests {
             (&long_name, None),
             (&name_of_name, Some("entry 2: `deep/xxx")),
             (&[(Kind::GNULongName, "././@LongLink", &bomb[..])], Some("only regular files")),
-            (&[long_name[0]], Some("no whole entry")),
+            (&[long_name[0]], Some("cut off")),
             (&[(Kind::Symlink, "manifest.json", b"")], Some("entry 1: `manifest.json`: only regular files")),
             (&[file("a"), (Kind::Link, "b", b"")], Some("entry 2: `b`: only regular files")),
             (&[(Kind::Directory, "d", b"")], Some("only regular files")),
